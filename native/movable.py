@@ -17,7 +17,7 @@ import torch
 
 from interpool.native.errors import ConversionError
 from interpool.native.inside import interpreter_id
-from interpool.native.upstream.module_names import intern_names
+from interpool.native.upstream.attribute_names import intern_names
 from interpool.native.upstream.torch_private import MANGLED
 
 

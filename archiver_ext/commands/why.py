@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.showing import output, plain
-from interpool.archiver_ext.inspect.why import Why, why
+from interpool.archiver_ext.inspect.import_chains import Why, why
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.archiver_ext.source_lines import source_line
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE
@@ -19,7 +19,7 @@ from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from interpool.archiver_ext.inspect.why import Link
+    from interpool.archiver_ext.inspect.import_chains import Link
 
 _MODULES_SHOWN = 8
 _PICKLES = {

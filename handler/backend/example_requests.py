@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interpool.handler.backend.inputs import Arguments, arguments
-from interpool.handler.backend.torch_files import read_torch_save
+from interpool.handler.backend.torch_save_files import read_torch_save
 
 JSON = "application/json"
 BYTES = "application/octet-stream"

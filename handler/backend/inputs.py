@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interpool.handler.backend.tensor_files import read_npy, read_safetensors
-from interpool.handler.backend.torch_files import is_torch_save, read_torch_save
+from interpool.handler.backend.torch_save_files import is_torch_save, read_torch_save
 from interpool.handler.errors import InputError
 
 _BODY_FIELDS = ("body", "data")

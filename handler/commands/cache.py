@@ -26,8 +26,8 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     start where it is needed again. What a living process uses is never removed. The cache is kept within
     the limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB, which is what --remove does at once.
     """
+    from interpool.native.provision.cache_limits import DAY_S, Limits, limits
     from interpool.native.provision.inventory import describe, inventory, rule, size
-    from interpool.native.provision.limits import DAY_S, Limits, limits
     from interpool.native.provision.store import cache_root
     from interpool.native.provision.sweeping import clean, disk_bytes
 

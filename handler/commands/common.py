@@ -36,7 +36,7 @@ def print_path(path: Path, as_json: bool) -> None:
 
 def require_runtime_directory() -> None:
     """Fail, and say what to do, if no worker would find a pool host."""
-    from interpool.handler.frontend.doctor import runtime_directory
+    from interpool.handler.frontend.serving_checks import runtime_directory
 
     check = runtime_directory()
     if not check.ok:

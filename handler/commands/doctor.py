@@ -56,7 +56,7 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], a
     environment does when it is registered: a .mar, a .tar.gz, a directory or a .ptpkg; one that was made
     without interpool as with INTERPOOL_ORDINARY_ARCHIVES=pool.
     """
-    from interpool.handler.frontend.doctor import checks as serving_checks
+    from interpool.handler.frontend.serving_checks import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
     from interpool.native.diagnostics import run_trial
     from interpool.native.diagnostics.doctor import checks as native_checks

@@ -25,7 +25,7 @@ def exporter(address: str) -> None:
 
     `interpool serve` does so by itself where INTERPOOL_METRICS_ADDRESS is set.
     """
-    from interpool.handler.host.exporter import listen, serve_metrics, url_of
+    from interpool.handler.host.prometheus import listen, serve_metrics, url_of
 
     with listen(address) as listener:
         click.echo(f"the pools' metrics are at {url_of(listener)}")

@@ -39,7 +39,7 @@ def serve(ctx: click.Context) -> None:
     the pool answers HTTP there itself; see docs/direct.md.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.frontend.doctor import java_path, missing_java
+    from interpool.handler.frontend.serving_checks import java_path, missing_java
 
     asked = set(ctx.args)
     if packages := [word for word in ctx.args if word.endswith(".ptpkg")]:
@@ -151,7 +151,7 @@ def _start_host_ahead(foreground: bool) -> None:
 
 def _start_exporter(address: str, foreground: bool) -> None:
     """Beside what this process becomes; it ends with that, or with the TorchServe left behind."""
-    from interpool.handler.host.exporter import listen_beside_others, url_of
+    from interpool.handler.host.prometheus import listen_beside_others, url_of
 
     listener = listen_beside_others(address)
     if listener is None:
@@ -159,7 +159,7 @@ def _start_exporter(address: str, foreground: bool) -> None:
         return
     with listener:
         descriptor = listener.fileno()
-        program = [sys.executable, "-P", "-m", "interpool.handler.host.exporter"]
+        program = [sys.executable, "-P", "-m", "interpool.handler.host.prometheus"]
         said = None if foreground else subprocess.DEVNULL
         subprocess.Popen(
             [*program, f"--socket={descriptor}", f"--beside={os.getpid()}"],

@@ -23,7 +23,7 @@ from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import is_hermetic
 from interpool.handler.host.extracting import extracted
 from interpool.handler.host.service_entry import SERVICE_MODULE
-from interpool.handler.pooling import obstacles
+from interpool.handler.obstacles import obstacles
 from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start

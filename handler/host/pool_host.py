@@ -40,18 +40,18 @@ from interpool.handler.config import (
 from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, memory, relief, rotated_log
-from interpool.handler.host.apart import ModelsApart
+from interpool.handler.host import control, memory, pool_growth, rotated_log
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
-from interpool.handler.host.failing import FailingInterpreters
-from interpool.handler.host.keeping import SHORT, Keeper
+from interpool.handler.host.failing_interpreters import FailingInterpreters
+from interpool.handler.host.home_repair import ServerHome
+from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.limits import Limits
 from interpool.handler.host.memory_brake import MemoryBrake
-from interpool.handler.host.models import TOLD, End, ServedModels
-from interpool.handler.host.ordinary import OrdinaryModels
-from interpool.handler.host.pool import Pool
-from interpool.handler.host.server_home import ServerHome
+from interpool.handler.host.model_placement import SHORT, Keeper
+from interpool.handler.host.models_apart import ModelsApart
+from interpool.handler.host.ordinary_models import OrdinaryModels
+from interpool.handler.host.served_models import TOLD, End, ServedModels
 from interpool.handler.host.span_export import exporter_of_environment
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
@@ -552,11 +552,11 @@ class PoolHost:
         if lost // LOST_STEP > self._lost_interpreters // LOST_STEP:
             logger.warning("%d interpreters are gone, and their memory until this process ends", lost)
         self._lost_interpreters = lost
-        wanted = relief.relieved_size(stats, size, lambda: self._free_memory() >= SHORT)
+        wanted = pool_growth.relieved_size(stats, size, lambda: self._free_memory() >= SHORT)
         if wanted[1] != stats["max_size"]:
             logger.warning("the pool has at most %d interpreters from now on", wanted[1])
             manager.resize(*wanted)
-        before, self._trouble = self._trouble, relief.describe(stats, self._models.names())
+        before, self._trouble = self._trouble, pool_growth.describe(stats, self._models.names())
         if self._trouble and not before:
             logger.error("%s", self._trouble)
         elif before and not self._trouble:

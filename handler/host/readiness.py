@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from interpool.handler.host.host_state import HostState
-from interpool.handler.host.model_view import PATIENCE_S, models_of, why_not_ready
+from interpool.handler.host.model_status import PATIENCE_S, models_of, why_not_ready
 
 ANY = "*"
 

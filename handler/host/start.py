@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from interpool.handler.frontend import shim
 from interpool.handler.host import log_lines
 from interpool.handler.host.allocator import limit_arenas
-from interpool.handler.host.pool import Pool
+from interpool.handler.host.interpreter_pool import Pool
 from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interpool.handler.host.host_state import HostState, interpreters
-from interpool.handler.host.model_view import ModelView, models_of, names_of, why_not_ready
+from interpool.handler.host.model_status import ModelView, models_of, names_of, why_not_ready
 from interpool.handler.host.status import describe_pool, mib, missing, sharing, unanswered
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")

@@ -3,7 +3,7 @@
 A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
 when TorchServe has come, *ending* while a call that still runs is waited for, and *lost* when that
 was given up (call_watch.py). If its archive is
-ordinary, it is *tried* between listening and connected (trial.py).
+ordinary, it is *tried* between listening and connected (ordinary_trial.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
 from interpool.handler.host import control
 from interpool.handler.host.limits import is_shortage
-from interpool.handler.host.models import End
+from interpool.handler.host.served_models import End
 from interpool.handler.host.service_entry import (
     LOAD_LIMIT_S,
     SERVICE_FUNCTION,

@@ -20,7 +20,7 @@ from interpool.handler.direct.supervision import Workers
 from interpool.handler.direct.worker import LoadFailed
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.frontend import shim
-from interpool.handler.host.pool import Pool
+from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.run.archives import Archive, Options, opened
 
 # Batches in flight for each interpreter: while one is answered, the next one is there already.

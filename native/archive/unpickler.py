@@ -42,7 +42,7 @@ from interpool.native.archive.pickle_policy import (
 )
 from interpool.native.archive.typed_json import shown
 from interpool.native.errors import ArchiveError, PickleError
-from interpool.native.upstream.module_names import intern_names, named_in
+from interpool.native.upstream.attribute_names import intern_names, named_in
 from interpool.native.upstream.torch_private import (
     DTYPE_ARGUMENT,
     OWN_MODULES,

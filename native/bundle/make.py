@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from interpool.native import provision
 from interpool.native.bundle import stdlib
+from interpool.native.bundle.bundle_check import try_bundle
+from interpool.native.bundle.bundled_files import Part, choose, files_of
 from interpool.native.bundle.bytecode import pyc_of
-from interpool.native.bundle.distributions import Part, choose, files_of
 from interpool.native.bundle.layout import Layout
 from interpool.native.bundle.libraries import bring_needed, libraries
 from interpool.native.bundle.licenses import copy_licenses
-from interpool.native.bundle.trial import try_bundle
 from interpool.native.errors import ProvisioningError
 from interpool.native.pool.prepared_file import FILE_NAME, write_prepared
 from interpool.native.provision.analysis import examine

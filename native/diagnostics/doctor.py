@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from interpool.native.errors import ProvisioningError
+from interpool.native.provision.cache_limits import limits
 from interpool.native.provision.environment import interposer_path, libpython_path, patchelf_path
 from interpool.native.provision.installers import python_kind
-from interpool.native.provision.limits import limits
 from interpool.native.provision.store import cache_root, private_directory
 from interpool.native.provision.torch_parts import UNTESTED
 from interpool.native.upstream import checks as upstream_checks

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from interpool.native.provision.cache_limits import DAY_S, DAYS, GIGABYTES, Limits
 from interpool.native.provision.holding import is_held, set_stamp
-from interpool.native.provision.limits import DAY_S, DAYS, GIGABYTES, Limits
 from interpool.native.provision.sweeping import disk_bytes, kept_for, last_used, sets
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
+from interpool.native.provision.cache_limits import DAY_S, Limits, limits
 from interpool.native.provision.holding import (
     Holder,
     file_byte,
@@ -31,7 +32,6 @@ from interpool.native.provision.holding import (
     slot_stamp,
     unheld,
 )
-from interpool.native.provision.limits import DAY_S, Limits, limits
 from interpool.native.provision.records import file_key, load_record
 from interpool.native.provision.store import cache_root, private_directory
 

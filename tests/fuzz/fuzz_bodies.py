@@ -19,7 +19,7 @@ with atheris.instrument_imports(
         "interpool.handler.backend.dense_tensors",
         "interpool.handler.backend.plain_pickle",
         "interpool.handler.backend.tensor_files",
-        "interpool.handler.backend.torch_files",
+        "interpool.handler.backend.torch_save_files",
         "interpool.native.archive.zip_structure",
     ]
 ):

@@ -20,7 +20,7 @@ from system.conftest import Mar, Pack, wait_for_log
 from test_configs import adapter_query, adapter_rules, properties
 from waiting import wait_for
 
-from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
+from interpool.handler.host.model_status import ModelView, models_of, why_not_ready
 
 PRODUCTION = ROOT / "configs/production.properties"
 
@@ -258,7 +258,7 @@ def test_the_exporter_stays_while_hosts_go_and_leaves_with_torchserve(mar: Mar) 
         (exporter,) = [
             process
             for process in server.processes()
-            if "interpool.handler.host.exporter" in command_of(process)
+            if "interpool.handler.host.prometheus" in command_of(process)
         ]
         server.stop()
         assert not exporter.is_running()

@@ -22,7 +22,7 @@ from interpool.archiver_ext.commands import subcommands
 from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.server_home import lives_in
-from interpool.handler.host import exporter
+from interpool.handler.host import prometheus
 from interpool.handler.torchserve import HOME_VARIABLE
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import ArchiveError, InterpoolError
@@ -62,14 +62,14 @@ def test_commands_end_with_them(tmp_path: Path) -> None:
     assert run("archive", tmp_path / "not.ptpkg", "--archive-format", "rar").exit_code == 2
     assert run("serf").exit_code == 2
     assert run("handler").exit_code == 0
-    with patch("interpool.handler.frontend.doctor.java_path", return_value=None):
+    with patch("interpool.handler.frontend.serving_checks.java_path", return_value=None):
         assert run("serve").exit_code == 5
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, command: str) -> str:
     """What ``serve``, ``status`` or ``doctor`` says that refuses where all but its surroundings is right."""
     monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda: ())
-    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    monkeypatch.setattr("interpool.handler.frontend.serving_checks.java_path", lambda: "/usr/bin/java")
     with patch("os.execv") as started:
         done = run(command)
     assert not started.called
@@ -137,7 +137,7 @@ def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
 ) -> None:
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("INTERPOOL_INTERPRETERS", "many")
-    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
+    monkeypatch.setattr("interpool.handler.frontend.serving_checks.java_path", lambda: "/usr/bin/java")
     with patch("os.execv") as started:
         done = run("serve")
     assert (started.called, done.exit_code) == (False, 5)
@@ -147,18 +147,18 @@ def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
 def test_a_server_starts_where_another_ones_exporter_has_the_address_of_the_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interpool.handler.frontend.doctor.java_path", lambda: "/usr/bin/java")
-    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
-    monkeypatch.setattr(exporter, "ANSWER_S", 60.0)
+    monkeypatch.setattr("interpool.handler.frontend.serving_checks.java_path", lambda: "/usr/bin/java")
+    monkeypatch.setattr(prometheus, "RELEASE_S", 0.0)
+    monkeypatch.setattr(prometheus, "ANSWER_S", 60.0)
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("INTERPOOL_START_AHEAD", "0")
     monkeypatch.setenv("TEMP", str(tmp_path))
     monkeypatch.setenv(HOME_VARIABLE, "")  # which the command sets
     ended = threading.Event()
-    with exporter.listen("127.0.0.1:0") as listener:
+    with prometheus.listen("127.0.0.1:0") as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("INTERPOOL_METRICS_ADDRESS", address)
-        serves = threading.Thread(target=exporter.serve_metrics, args=(listener, ended.is_set))
+        serves = threading.Thread(target=prometheus.serve_metrics, args=(listener, ended.is_set))
         serves.start()
         stdin = os.dup(0)  # which the command exchanges
         try:
@@ -323,7 +323,7 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert found == {"path": run(command).stdout.strip()}
     assert json.loads(run("status", "--json").stdout) == []
     checks = (Check("a", True, "x"), Check("b", True, "y", "do", word="WARN"), Check("c", False, "z", "do"))
-    monkeypatch.setattr("interpool.handler.frontend.doctor.checks", lambda: ())
+    monkeypatch.setattr("interpool.handler.frontend.serving_checks.checks", lambda: ())
     for made, ok in ((checks, False), (checks[:2], True)):
         monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", lambda made=made: made)
         done = run("doctor", "--json")

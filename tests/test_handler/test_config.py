@@ -17,7 +17,7 @@ from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, is_refused, startup_timeout
 from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
 from interpool.handler.frontend.shim import OTHER_VARIABLES, SETTINGS
-from interpool.handler.pooling import obstacles
+from interpool.handler.obstacles import obstacles
 from interpool.native.archive.manifest_names import NAMES
 
 SAMPLE = ROOT / "configs" / "model-config.yaml"

@@ -12,7 +12,7 @@ import interpool.archiver_ext
 import interpool.handler
 from interpool.archiver_ext.mar.reading import MAR_MANIFEST
 from interpool.handler import torchserve
-from interpool.handler.frontend import doctor, shim
+from interpool.handler.frontend import serving_checks, shim
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.upstream.requirements import requirement
 
@@ -20,7 +20,7 @@ PACKAGES = [Path(str(package.__file__)).parent for package in (interpool.handler
 
 
 def doctors(name: str) -> Check:
-    (found,) = [check for check in doctor.checks() if check.name == name]
+    (found,) = [check for check in serving_checks.checks() if check.name == name]
     return found
 
 
@@ -43,7 +43,7 @@ def test_a_file_that_is_changed_or_missing_is_named(copy: Path, monkeypatch: pyt
     with (copy / "service.py").open("a") as file:
         file.write("# changed\n")
     (copy / "model_loader.py").unlink()
-    monkeypatch.setattr(doctor, "installed_ts", lambda: copy)
+    monkeypatch.setattr(serving_checks, "installed_ts", lambda: copy)
     check = doctors("torchserve's files")
     assert (check.ok, check.mark) == (True, "WARN")
     assert check.detail.endswith("these are not those of the release: model_loader.py, service.py")

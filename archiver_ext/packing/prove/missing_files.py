@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interpool.archiver_ext.packing.decide.data_files import holds_data
+from interpool.archiver_ext.packing.decide.project_data import holds_data
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package
 

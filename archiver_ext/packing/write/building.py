@@ -21,8 +21,8 @@ import torch
 from torch.package import PackagingError
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.decide.data_files import find_data, save_data
-from interpool.archiver_ext.packing.decide.module_names import check_names
+from interpool.archiver_ext.packing.decide.archive_names import check_names
+from interpool.archiver_ext.packing.decide.project_data import find_data, save_data
 from interpool.archiver_ext.packing.decide.rules import Globs, Rules, Usage
 from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built, Fault
 from interpool.archiver_ext.packing.observe.calls import Calls

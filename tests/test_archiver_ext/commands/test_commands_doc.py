@@ -9,8 +9,8 @@ from pathlib import Path
 from paths import ROOT
 
 from interpool.archiver_ext.commands.archive import archive_command
+from interpool.archiver_ext.inspect.import_chains import Link, Why
 from interpool.archiver_ext.inspect.inspection import inspect_archive
-from interpool.archiver_ext.inspect.why import Link, Why
 from interpool.archiver_ext.mar.making import FORMATS, MarReport
 from interpool.handler.cli import EXIT_STATUS
 from interpool.native.archive.format import Manifest

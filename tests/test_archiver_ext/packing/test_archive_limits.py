@@ -10,7 +10,7 @@ import pytest
 import torch
 from archives import manifest_of
 
-from interpool.archiver_ext.packing.decide.data_files import save_data
+from interpool.archiver_ext.packing.decide.project_data import save_data
 from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 from interpool.native.archive.importer import HermeticImporter

@@ -17,7 +17,7 @@ from test_handler.backend.forged_torch_files import file_of, pickle_of, referenc
 from test_handler.backend.test_forged_files import validate
 
 from interpool.handler.backend.tensor_files import read_npy, read_safetensors
-from interpool.handler.backend.torch_files import read_torch_save
+from interpool.handler.backend.torch_save_files import read_torch_save
 from interpool.handler.errors import InputError
 
 STORAGES = {"Bool": 1, "Byte": 1, "Short": 2, "BFloat16": 2, "Float": 4, "Long": 8, "ComplexDouble": 16}

@@ -18,7 +18,7 @@ from test_handler.backend.forged_torch_files import FILES, GOOD, file_of, pickle
 
 from interpool.handler.backend.dense_tensors import NUMPY_TYPES
 from interpool.handler.backend.tensor_files import read_npy, read_safetensors
-from interpool.handler.backend.torch_files import read_torch_save
+from interpool.handler.backend.torch_save_files import read_torch_save
 from interpool.handler.errors import InputError
 
 READERS: dict[str, Callable[[str, bytes], Any]] = {

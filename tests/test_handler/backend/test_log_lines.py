@@ -19,7 +19,7 @@ from interpool_testing import Code
 from waiting import wait_for
 
 from interpool.handler.admission import Admission
-from interpool.handler.host.pool import Pool
+from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE, STDIO_MODULE
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken

@@ -25,7 +25,7 @@ import interpool.native
 from interpool.handler.config import own_pool
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host, survival
-from interpool.handler.host.pool import Pool
+from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.pool_host import PoolHost
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken

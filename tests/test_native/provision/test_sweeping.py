@@ -19,9 +19,9 @@ from interpool_testing import assert_clean, run_program
 from interpool.native import provision
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision import sweeping
+from interpool.native.provision.cache_limits import DAY_S, Limits, limits
 from interpool.native.provision.holding import is_held, set_stamp
 from interpool.native.provision.inventory import inventory
-from interpool.native.provision.limits import DAY_S, Limits, limits
 from interpool.native.provision.sweeping import clean, disk_bytes, keep_for, sweep
 
 SITE = Path(str(distribution("numpy").locate_file("")))

@@ -5,7 +5,7 @@
 stays, and no pool waits for a scrape. It keeps nothing between scrapes. Counters are the hosts'
 own and begin again with a new host, which is what Prometheus expects of them.
 
-As a program (``python -m interpool.handler.host.exporter --socket=FD --beside=PID``) it answers on
+As a program (``python -m interpool.handler.host.prometheus --socket=FD --beside=PID``) it answers on
 a socket that it was handed, for as long as that process lives, or the TorchServe that it left
 behind.
 """
@@ -37,7 +37,7 @@ from prometheus_client.utils import floatToGoString
 from interpool.handler.errors import SettingsError
 from interpool.handler.host.host_state import Exemplar as Traced
 from interpool.handler.host.host_state import HostState, interpreters
-from interpool.handler.host.model_view import ModelView, models_of, why_not_ready
+from interpool.handler.host.model_status import ModelView, models_of, why_not_ready
 from interpool.handler.host.readiness import with_probes
 from interpool.handler.host.status import ask_hosts, memory_of
 from interpool.handler.torchserve import running_frontend
@@ -462,7 +462,7 @@ def _pidfd(pid: int) -> int:
 
 def main(arguments: list[str]) -> None:
     """Entry point of the exporter that `interpool serve` starts."""
-    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.exporter")
+    parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.prometheus")
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--beside", type=int, required=True)
     options = parser.parse_args(arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.errors import PackError
-from interpool.archiver_ext.packing.decide.module_names import LONGEST_NAME, source_member
+from interpool.archiver_ext.packing.decide.archive_names import LONGEST_NAME, source_member
 from interpool.native.archive.format import MANIFEST_PACKAGE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from interpool.handler.host.ordinary import identity_of
+from interpool.handler.host.ordinary_models import identity_of
 
 logger = logging.getLogger("interpool.host")
 

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from waiting import wait_for
 
 from interpool.handler.errors import SettingsError
-from interpool.handler.host import exporter
-from interpool.handler.host.exporter import (
+from interpool.handler.host import prometheus
+from interpool.handler.host.prometheus import (
     PoolCollector,
     beside,
     listen,
@@ -97,7 +97,7 @@ def test_names_that_users_chose_break_nothing() -> None:
 
 
 def test_scrapes_are_answered_until_the_server_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "running_frontend", lambda: None)
+    monkeypatch.setattr(prometheus, "running_frontend", lambda: None)
     with _sleeping() as process, listen("127.0.0.1:0") as listener:
         thread = threading.Thread(target=serve_metrics, args=(listener, beside(process.pid)), daemon=True)
         thread.start()
@@ -124,7 +124,7 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting() -> None:
 def test_it_follows_the_torchserve_that_its_starter_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["true"]) as starter, _sleeping() as server:
         monkeypatch.setattr(
-            exporter, "running_frontend", lambda: server.pid if server.poll() is None else None
+            prometheus, "running_frontend", lambda: server.pid if server.poll() is None else None
         )
         starter.wait()
         over = beside(starter.pid)
@@ -132,7 +132,7 @@ def test_it_follows_the_torchserve_that_its_starter_left_behind(monkeypatch: pyt
         server.kill()
         server.wait()
         assert over()
-    monkeypatch.setattr(exporter, "running_frontend", lambda: None)
+    monkeypatch.setattr(prometheus, "running_frontend", lambda: None)
     assert beside(2**22)()
     assert not beside(os.getpid())()
 
@@ -166,8 +166,8 @@ def test_what_another_servers_exporter_answers_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path))  # without hosts
-    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
-    monkeypatch.setattr(exporter, "ANSWER_S", 60.0)
+    monkeypatch.setattr(prometheus, "RELEASE_S", 0.0)
+    monkeypatch.setattr(prometheus, "ANSWER_S", 60.0)
     ended = threading.Event()
     with listen("127.0.0.1:0") as listener:
         address = _address(listener)
@@ -184,7 +184,7 @@ def test_an_address_that_will_be_free_in_a_moment_is_waited_for(monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = _address(other)
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: other.close())
-        monkeypatch.setattr(exporter, "time", clock)
+        monkeypatch.setattr(prometheus, "time", clock)
         listener = listen_beside_others(address)
         assert other.fileno() == -1
         assert listener is not None
@@ -193,8 +193,8 @@ def test_an_address_that_will_be_free_in_a_moment_is_waited_for(monkeypatch: pyt
 
 
 def test_an_address_that_something_else_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "RELEASE_S", 0.0)
-    monkeypatch.setattr(exporter, "ANSWER_S", 0.1)
+    monkeypatch.setattr(prometheus, "RELEASE_S", 0.0)
+    monkeypatch.setattr(prometheus, "ANSWER_S", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as other,
         pytest.raises(SettingsError, match="cannot be served at"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.pooling import obstacles
+from interpool.handler.obstacles import obstacles
 
 
 @pytest.fixture

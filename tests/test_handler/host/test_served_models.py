@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.host import models
-from interpool.handler.host.models import End, ServedModel, ServedModels
+from interpool.handler.host import served_models
+from interpool.handler.host.served_models import End, ServedModel, ServedModels
 from interpool.handler.worker_reports import Report
 
 
@@ -24,7 +24,7 @@ def test_a_worker_in_anothers_place_is_a_restart_and_a_further_one_is_not() -> N
 
 def test_a_place_is_forgotten_when_torchserve_would_have_filled_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ServedModel("m/1.0")
-    monkeypatch.setattr(models, "RESTART_S", 0.0)
+    monkeypatch.setattr(served_models, "RESTART_S", 0.0)
     for _ in range(2):
         model.worker_began("unix:/1")
         model.worker_ended("unix:/1", End.MODEL_EXIT)
@@ -47,7 +47,7 @@ def test_nobody_is_awaited_and_no_failure_counts_for_ever(monkeypatch: pytest.Mo
     model = ServedModel("m/1.0")
     model.worker_ended("unix:/1", End.LOAD_FAILED)
     model.note(Report("load_failed", 7, 1, 0.1, "no memory"))
-    monkeypatch.setattr(models, "RESTART_S", 0.0)
+    monkeypatch.setattr(served_models, "RESTART_S", 0.0)
     told = model.describe()
     assert (told["workers_awaited"], told["failed_lately"], told["reason"]) == (0, False, "no memory")
 
@@ -76,7 +76,7 @@ def test_models_that_are_gone_leave_their_counts_by_name(tmp_path: Path) -> None
 
 
 def test_names_are_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "GONE_LIMIT", 2)
+    monkeypatch.setattr(served_models, "GONE_LIMIT", 2)
     found = ServedModels()
     for name in "abc":
         found.register(str(tmp_path / "nowhere"), name)

@@ -7,7 +7,7 @@ from typing import Any
 import pool_states
 import pytest
 
-from interpool.handler.host.relief import describe, holders, relieved_size
+from interpool.handler.host.pool_growth import describe, holders, relieved_size
 
 SIZE = (2, 2)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from interpool.handler.backend.dense_tensors import NUMPY_TYPES
-from interpool.handler.backend.torch_files import is_torch_save, read_torch_save
+from interpool.handler.backend.torch_save_files import is_torch_save, read_torch_save
 from interpool.handler.errors import InputError
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.packing.decide.data_files import find_data, save_data
+from interpool.archiver_ext.packing.decide.project_data import find_data, save_data
 from interpool.archiver_ext.packing.decide.rules import Globs, Rules
 from interpool.archiver_ext.packing.jobs import BuildJob
 from interpool.archiver_ext.packing.write.building import export

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interpool.handler.host.keeping import (
+from interpool.handler.host.model_placement import (
     ENOUGH,
     LAST_COPY_S,
     SHORT,

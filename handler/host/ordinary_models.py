@@ -13,9 +13,9 @@ from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
 from interpool.handler.host.limits import is_shortage
-from interpool.handler.host.trial import Trial
+from interpool.handler.host.ordinary_trial import Trial
 from interpool.handler.host.worker import Worker
-from interpool.handler.pooling import obstacles
+from interpool.handler.obstacles import obstacles
 from interpool.handler.torchserve import MANIFEST
 from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
 

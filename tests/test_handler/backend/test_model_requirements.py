@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.backend.requirements import make_importable
+from interpool.handler.backend.model_requirements import make_importable
 
 ASKED = {"model": {"requirementsFile": "requirements.txt"}}
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from interpool.native.pool.prepare import installed
-from interpool.native.upstream.torch_files import FOR_RUNNING, NOT_FOR_RUNNING
+from interpool.native.upstream.unneeded_torch_files import FOR_RUNNING, NOT_FOR_RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,13 +11,13 @@ from typing import Any
 from ts.utils.util import PredictionException
 
 from interpool.handler.admission import Admission
-from interpool.handler.backend import requirements
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe, traceback_text
 from interpool.handler.backend.example_requests import Form, call_of
 from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments
+from interpool.handler.backend.model_requirements import make_importable
 from interpool.handler.backend.outputs import sendable
 from interpool.handler.errors import InputError, predict_failure_code
 from interpool.native.errors import ArchiveError
@@ -65,7 +65,7 @@ class PackedModel:
         self.directory = str(context.system_properties["model_dir"])
         self._path = self._package_path(context.manifest)
         if not admission.keys:  # a signature does not cover what pip installed beside the archive
-            requirements.make_importable(self.directory, context.manifest)
+            make_importable(self.directory, context.manifest)
         package = open_package(self._path)
         _users[self._path] += 1
         try:

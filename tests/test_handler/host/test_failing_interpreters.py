@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interpool.handler.host.failing import FailingInterpreters
+from interpool.handler.host.failing_interpreters import FailingInterpreters
 
 
 def test_an_interpreter_is_broken_if_two_models_fail_in_it_that_load_elsewhere() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from interpool.native.bundle import distributions
-from interpool.native.bundle.distributions import choose
+from interpool.native.bundle import bundled_files
+from interpool.native.bundle.bundled_files import choose
 from interpool.native.errors import ProvisioningError
 
 
@@ -19,7 +19,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(distributions, "_ALWAYS", ())
+    monkeypatch.setattr(bundled_files, "_ALWAYS", ())
     return folder
 
 

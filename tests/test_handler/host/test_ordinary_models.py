@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from interpool.handler.admission import Admission
-from interpool.handler.host.ordinary import OrdinaryModels
+from interpool.handler.host.ordinary_models import OrdinaryModels
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import RemoteError
 
@@ -158,7 +158,7 @@ def test_a_model_that_takes_long_of_what_torchserve_waits_is_loaded_once(
         return _say(log)
 
     clock = SimpleNamespace(monotonic=lambda: now, sleep=time.sleep)
-    monkeypatch.setattr("interpool.handler.host.trial.time", clock)
+    monkeypatch.setattr("interpool.handler.host.ordinary_trial.time", clock)
     worker.load_limit_s = waits
     models, pool = OrdinaryModels(runtime), _Pool(load)
     assert _try_out(models, worker, pool) == [worker]

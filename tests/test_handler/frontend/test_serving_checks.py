@@ -9,7 +9,7 @@ from pathlib import Path
 import container_rules
 import pytest
 
-from interpool.handler.frontend import doctor
+from interpool.handler.frontend import serving_checks
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ def test_java_is_known_by_its_version_whatever_it_says_before(
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\n")
     java.chmod(0o755)
-    monkeypatch.setattr(doctor, "java_path", lambda: str(java))
-    (check,) = [each for each in doctor.checks() if each.name == "java"]
+    monkeypatch.setattr(serving_checks, "java_path", lambda: str(java))
+    (check,) = [each for each in serving_checks.checks() if each.name == "java"]
     assert check.ok is ok
     assert shown in check.detail
     assert "Picked up" not in check.detail
 
 
 def test_ordinary_archives_can_be_in_the_pool_under_a_containers_rules() -> None:
-    ask = "from interpool.handler.frontend.doctor import working_directories as w; print(w().mark)"
+    ask = "from interpool.handler.frontend.serving_checks import working_directories as w; print(w().mark)"
     command = [sys.executable, container_rules.__file__, sys.executable, "-c", ask]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "ok\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pool_states import interpreter, leases, model, pool, worker
 
-from interpool.handler.host.model_view import models_of, why_not_ready
+from interpool.handler.host.model_status import models_of, why_not_ready
 
 
 def _reasons(state: dict[str, Any], patience_s: float = 30.0) -> str:

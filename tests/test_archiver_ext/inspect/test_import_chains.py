@@ -11,7 +11,7 @@ from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.archiver_ext.commands.subcommands import commands
-from interpool.archiver_ext.inspect.why import MOST_CHAINS, Why, why
+from interpool.archiver_ext.inspect.import_chains import MOST_CHAINS, Why, why
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.errors import InterpoolError
 
