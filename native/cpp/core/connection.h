@@ -83,9 +83,9 @@ class INTERPOOL_PUBLIC Connection {
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   bool open_ = true;
-  std::shared_ptr<WatchedCall> call_;       // the last one; null before the first
-  const RequestIds* requests_ = nullptr;    // of the running call; the thread's, while it runs
-  std::string load_command_;           // written once, by the thread, which reads it without the lock
+  std::shared_ptr<WatchedCall> call_;     // the last one; null before the first
+  const RequestIds* requests_ = nullptr;  // of the running call; the thread's, while it runs
+  std::string load_command_;              // written once, by the thread, which reads it without the lock
   // For its own thread only: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;
