@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interpool.handler.config import model_manifest
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import SettingsError
 from interpool.handler.torchserve import (
@@ -27,6 +28,7 @@ from interpool.handler.torchserve import (
 if TYPE_CHECKING:
     import uvicorn
 
+    from interpool.handler.direct.examples import Examples
     from interpool.handler.direct.followed import FollowedWorker, Management, Registration
     from interpool.handler.direct.models import Models, ServedModel
 
@@ -260,14 +262,15 @@ class _Beside:
         key = worker.name, worker.version
         async with self._locks.setdefault(worker.name, asyncio.Lock()):
             known = self._known.get(key)
-            if known is not None and known.description.get("directory") == worker.files.model_dir:
+            if known is not None and known.examples.directory == worker.files.model_dir:
                 return known
             registration = await self._registration(worker.name)
             if registration is None or worker.version in registration.left:
                 return None
             usual = QueueSettings(batch_size=worker.batch_size)
             queue = ModelQueue(registration.settings.get(worker.version, usual))
-            model = ServedModel(worker.name, worker.version, queue, {"directory": worker.files.model_dir})
+            examples = await asyncio.to_thread(_examples, Path(worker.files.model_dir))
+            model = ServedModel(worker.name, worker.version, queue, examples)
             self._known[key] = model
             self._models.set_default(worker.name, registration.default)
             self._models.add(model)
@@ -281,6 +284,15 @@ class _Beside:
             await asyncio.sleep(_START_PAUSE_S)
         logger.error("TorchServe's management interface does not say how %s is registered", name)
         return None
+
+
+def _examples(model_dir: Path) -> Examples:
+    from interpool.handler.direct.examples import Examples
+
+    try:
+        return Examples.of_directory(model_dir, model_manifest(model_dir))
+    except SettingsError:  # the load of the model says what is wrong with it
+        return Examples(str(model_dir))
 
 
 def _took_note(ready: asyncio.Future[None]) -> None:

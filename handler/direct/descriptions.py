@@ -52,19 +52,21 @@ def api_description(models: Models) -> dict[str, Any]:
     }
     for model in models:
         of_version = f"/predictions/{model.name}/{model.version}"
-        paths[of_version] = _predict(model, f"predict_{model.name}_{model.version}")
+        request = model.examples.request
+        paths[of_version] = _predict(model, f"predict_{model.name}_{model.version}", request)
         if models.default(model.name) is model:
-            paths[f"/predictions/{model.name}"] = _predict(model, f"predict_{model.name}")
+            paths[f"/predictions/{model.name}"] = _predict(model, f"predict_{model.name}", request)
     return _document("TorchServe APIs", paths)
 
 
 def model_api(model: ServedModel) -> dict[str, Any]:
     """The OpenAPI document of one model."""
-    operation = _predict(model, f"predict_{model.name}")
+    name = f"predict_{model.name}"
+    in_an_envelope = _predict(model, name, _ANY)
     paths = {
-        f"/predictions/{model.name}": operation,
-        f"/v1/models/{model.name}:predict": operation,
-        f"/v2/models/{model.name}/infer": operation,
+        f"/predictions/{model.name}": _predict(model, name, model.examples.request),
+        f"/v1/models/{model.name}:predict": in_an_envelope,
+        f"/v2/models/{model.name}/infer": in_an_envelope,
     }
     return _document(f"RESTful API for: {model.name}", paths)
 
@@ -72,8 +74,8 @@ def model_api(model: ServedModel) -> dict[str, Any]:
 def metadata(model: ServedModel, models: Models) -> dict[str, Any]:
     """A model's metadata in the Open Inference Protocol."""
     versions = [each.version for each in models if each.name == model.name]
-    described = {key: model.description.get(key) or [] for key in ("inputs", "outputs")}
-    return {"name": model.name, "versions": versions, "platform": "pytorch", **described}
+    about = {"name": model.name, "versions": versions, "platform": "pytorch"}
+    return {**about, "inputs": model.examples.inputs, "outputs": []}
 
 
 def server_says(rest: str, models: Models) -> dict[str, Any]:
@@ -107,12 +109,11 @@ def _operation(name: str, description: str, content: dict[str, Any]) -> dict[str
     }
 
 
-def _predict(model: ServedModel, name: str) -> dict[str, Any]:
-    request, answer = model.description.get("request") or _ANY, model.description.get("answer") or _ANY
+def _predict(model: ServedModel, name: str, request: dict[str, Any]) -> dict[str, Any]:
     operation = {
         "operationId": name,
         "description": f"Predict with {model.name}, version {model.version}.",
-        "requestBody": {"content": request, "required": True},
-        "responses": {"200": _answer("The model's answer.", answer), **_ERRORS},
+        "requestBody": {"content": request or _ANY, "required": True},
+        "responses": {"200": _answer("The model's answer.", _ANY), **_ERRORS},
     }
     return {"post": operation}

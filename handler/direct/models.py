@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.job import Refusal
 from interpool.handler.direct.queue import ModelQueue
 
@@ -23,13 +23,13 @@ class ServedModel:
         name: that it is registered by.
         version: its archive's.
         queue: of its requests.
-        description: its archive's manifest, for clients who ask what it takes and gives.
+        examples: what its archive says of its requests.
     """
 
     name: str
     version: str
     queue: ModelQueue
-    description: dict[str, Any] = field(default_factory=dict)
+    examples: Examples = field(default_factory=Examples)
 
     @property
     def is_healthy(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interpool.handler.config import model_configuration, model_manifest, startup_timeout
+from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
 from interpool.handler.errors import ServeError
@@ -46,7 +47,7 @@ class Archive:
         files: for its workers.
         settings: of its queue.
         workers: how many; None: as many as the pool has use for.
-        description: of its requests and answers.
+        examples: of its requests.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Archive:
     files: ModelFiles
     settings: QueueSettings
     workers: int | None
-    description: dict[str, Any]
+    examples: Examples
 
 
 def named(words: list[str]) -> dict[str, Path]:
@@ -99,7 +100,7 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
         files = ModelFiles(name, str(directory), command, limit)
         version = str(manifest.get("modelVersion") or "1.0")
         workers = options.workers or _whole(configured, "minWorkers")
-        yield Archive(name, version, files, settings, workers, _description(directory, manifest))
+        yield Archive(name, version, files, settings, workers, Examples.of_directory(directory, manifest))
 
 
 def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
@@ -119,8 +120,3 @@ def _whole(configured: dict[str, Any], key: str) -> int | None:
     """A positive whole number of the configuration; TorchServe passes over what is none."""
     value = configured.get(key)
     return value if type(value) is int and value > 0 else None
-
-
-def _description(directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the archive's own manifest says of its inputs; nothing if it is not hermetic."""
-    return {}

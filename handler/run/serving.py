@@ -127,7 +127,7 @@ class Serving:
             await workers.start(count)
         except (LoadFailed, WorkerRefused) as error:
             raise ServeError(f"{archive.name} cannot be served: {error}") from None
-        self.models.add(ServedModel(archive.name, archive.version, queue, archive.description))
+        self.models.add(ServedModel(archive.name, archive.version, queue, archive.examples))
         logger.info("%s, version %s, is served by %d workers", archive.name, archive.version, count)
 
 
