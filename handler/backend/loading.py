@@ -17,7 +17,7 @@ from ts.utils.util import get_yaml_config
 from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
-from interpool.handler.backend.packaged_model import PackedModel
+from interpool.handler.backend.packed_model import PackedModel
 from interpool.handler.torchserve import MANIFEST
 from interpool.native.archive.manifest_names import require_inside
 

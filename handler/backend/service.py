@@ -50,7 +50,7 @@ from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.lost_devices import lost_device, note, noting
 from interpool.handler.backend.ordinary_model import OrdinaryModel
-from interpool.handler.backend.packaged_model import PackedModel
+from interpool.handler.backend.packed_model import PackedModel
 from interpool.handler.backend.process_view import ProcessView, take_out
 from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter
 from interpool.handler.errors import (

@@ -10,6 +10,7 @@ context on. It needs no exporter: what ends here goes to the host (``handler.spa
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import time
@@ -29,6 +30,7 @@ import _interpool
 from interpool.handler import spans
 from interpool.handler.backend import service
 from interpool.handler.backend.codec import Batch, request_ids
+from interpool.handler.backend.packed_model import PackedModel
 from interpool.handler.worker_reports import SPANS_LIMIT, Report
 from interpool.native.inside import interpreter_id
 
@@ -243,8 +245,9 @@ def _note_status(span: Span, code: int) -> None:
 
 def _trace_stages(of_model: Any) -> None:
     """Make a span of each stage of a handler that has TorchServe's: each is looked up when it is called."""
-    entry = getattr(of_model._entry_point, "__self__", None)
-    entry = getattr(entry, "_entry", entry)  # what a package holds
+    entry = getattr(inspect.unwrap(of_model._entry_point), "__self__", None)
+    if isinstance(entry, PackedModel):
+        entry = entry.entry
     for name in _STAGES:
         if callable(stage := getattr(entry, name, None)):
             with suppress(AttributeError, TypeError):  # it may take no attributes

@@ -15,7 +15,7 @@ from ts.utils.util import PredictionException
 from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
-from interpool.handler.backend.packaged_model import PackedModel
+from interpool.handler.backend.packed_model import PackedModel
 
 
 @lru_cache(maxsize=1)

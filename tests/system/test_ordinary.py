@@ -224,7 +224,7 @@ KEEPS = """
         (
             "zone",
             ZONE,
-            "Model 'zone' could not be loaded: the time zone 'Asia/Tokyo' would be that",
+            "Model 'zone' could not be loaded: the time zone 'Asia/Tokyo' would apply",
         ),
         ("once", ONCE, "Model 'once' could not be loaded: [Errno 98] Address already in use"),
         ("keeps", KEEPS, "Model 'keeps' could not be loaded: fileno: while a model is loaded"),

@@ -34,6 +34,29 @@ PyObject* call_fresh(PyObject*, PyObject* function) {
   return PyObject_CallNoArgs(function);
 }
 
+// call_noting(note, function, *arguments) -> its result
+//
+// What it raises is given to `note` first. Here and not in Python, so that no stack shows it.
+PyObject* call_noting(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 2) {
+    PyErr_SetString(PyExc_TypeError, "two functions are needed");
+    return nullptr;
+  }
+  PyObject* const result =
+      PyObject_Vectorcall(arguments[1], arguments + 2, static_cast<size_t>(count - 2), nullptr);
+  if (result != nullptr) {
+    return result;
+  }
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (!steal(PyObject_CallOneArg(arguments[0], value))) {
+    PyErr_WriteUnraisable(arguments[0]);
+  }
+  PyErr_Restore(type, value, traceback);
+  return nullptr;
+}
+
 // start_apart(thread: threading.Thread) -> None
 //
 // It gets a working directory of its own, which begins as that of the calling thread.
@@ -71,6 +94,8 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 PyMethodDef functions[] = {
     {"start_apart", guarded<start_apart>, METH_O, "start_apart(thread) -> None"},
     {"call_fresh", guarded<call_fresh>, METH_O, "call_fresh(function) -> its result"},
+    {"call_noting", fast(guarded<call_noting>), METH_FASTCALL,
+     "call_noting(note, function, *arguments) -> its result"},
     {"call_interruptible", fast(guarded<call_interruptible>), METH_FASTCALL,
      "call_interruptible(function, *arguments) -> its result"},
     {"watch_dicts", guarded<watch_dicts>, METH_VARARGS, "watch_dicts(dicts, values) -> watch"},

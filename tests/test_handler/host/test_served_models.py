@@ -69,10 +69,9 @@ def test_models_that_are_gone_leave_their_counts_by_name(tmp_path: Path) -> None
         found.register(str(directory), "m/1.0").note(Report("load_failed", 7, 1, 0.1, f"reason {number}"))
         directory.rmdir()
         found.forget()
-    gone = found.describe()["gone"]
-    assert isinstance(gone, dict)
+    gone = found.gone()
     assert (gone["m/1.0"]["failed_loads"], gone["m/1.0"]["reason"]) == (2, "reason 2")
-    assert found.describe()["served"] == {}
+    assert found.here() == {}
 
 
 def test_names_are_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,4 +80,4 @@ def test_names_are_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.Monk
     for name in "abc":
         found.register(str(tmp_path / "nowhere"), name)
         found.forget()
-    assert list(found.describe()["gone"]) == ["b", "c"]  # type: ignore[call-overload]
+    assert list(found.gone()) == ["b", "c"]

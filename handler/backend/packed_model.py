@@ -41,6 +41,7 @@ class PackedModel:
 
     Attributes:
         directory: where TorchServe extracted the .mar, which it removes when the model goes.
+        entry: the object that the archive serves.
         takes_envelope: whether the model knows its envelope itself.
 
     Raises:
@@ -106,8 +107,8 @@ class PackedModel:
 
         What its method ``describe`` says, if it has one, else where it comes from.
         """
-        if callable(getattr(self._entry, "describe", None)):
-            return sendable(self._entry.describe())
+        if callable(getattr(self.entry, "describe", None)):
+            return sendable(self.entry.describe())
         return {name: self._manifest[name] for name in ("entry", "made_with", "externs")}
 
     def _package_path(self, mar_manifest: dict[str, Any]) -> str:
@@ -135,7 +136,7 @@ class PackedModel:
 
     def _answerer(self, entry: Any, context: Any, package: HermeticPackage) -> Callable[..., list[Any]]:
         self.takes_envelope = False
-        self._entry = entry
+        self.entry = entry
         handle = handler_of(entry, context)
         if handle is not None:
             return handle
