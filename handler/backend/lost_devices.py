@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import _interpool
 from interpool.handler.backend.error_text import one_line
 
 # The errors after which the process must be ended, as CUDA's own header says (driver_types.h of CUDA 13.0).
@@ -39,7 +38,9 @@ def note(error: BaseException) -> None:
 
 
 def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose errors are taken note of; no stack shows that."""
+    """The same function, whose errors are taken note of; no stack shows that. In an interpreter only."""
+    import _interpool
+
     call = functools.partial(_interpool.call_noting, note, entry_point)
     return functools.update_wrapper(call, entry_point)
 
