@@ -111,6 +111,14 @@ def load_command(model_name: str, model_dir: str, handler: str, batch_size: int 
     return b"L" + model + integer(gpu) + no_envelope + limit_image_pixels
 
 
+def named_in_load_command(command: bytes) -> tuple[str, int]:
+    """The model's name and the batch size in the frontend's first message to a worker."""
+    name_at = 5  # behind the command's letter and the length
+    name_end = name_at + int.from_bytes(command[1:name_at], "big")
+    batch_at = name_end + 4 + int.from_bytes(command[name_end : name_end + 4], "big")
+    return command[name_at:name_end].decode(), int.from_bytes(command[batch_at : batch_at + 4], "big")
+
+
 def ts_log_line(text: str) -> str:
     """A line for a worker's stdout that stands in ``ts_log.log``, beside the frontend's own.
 

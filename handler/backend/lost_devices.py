@@ -1,8 +1,8 @@
 """A GPU that this process has lost: CUDA answers every call with the same error until the process ends.
 
-An index out of range in a kernel (a device-side assert) or an illegal address do that, and so every model
-of the process that uses the GPU fails from then on, whichever of them it was. Other errors, a lack of memory
-for one, pass.
+An index out of range in a kernel (a device-side assert) or an illegal address do that. Every model of the
+process that uses the GPU fails from then on, also if another model was at fault. Other errors, a lack of
+memory for one, pass.
 """
 
 from __future__ import annotations

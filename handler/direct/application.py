@@ -1,6 +1,6 @@
 """The ASGI application: TorchServe's inference API for models of a pool.
 
-It knows nothing of processes, ports or command lines: whoever serves it gives it its models.
+It knows nothing of processes, ports or command lines: the program that serves it gives it its models.
 """
 
 from __future__ import annotations
@@ -115,9 +115,8 @@ class Application:
             if root and path.startswith(root):
                 path = path[len(root) :]
             asked = understand(path, scope.get("raw_path") or b"", scope["method"])
-            headers = dict(
-                scope["headers"]
-            )  # of several with one name TorchServe's handlers get the last, too
+            # Of several with one name, TorchServe's handlers get the last, too.
+            headers = dict(scope["headers"])
             if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
                 self._guard(headers)
             if self._elsewhere is not None and not self._has(asked, scope["query_string"]):

@@ -262,7 +262,7 @@ class _Beside:
         key = worker.name, worker.version
         async with self._locks.setdefault(worker.name, asyncio.Lock()):
             known = self._known.get(key)
-            if known is not None and known.examples.directory == worker.files.model_dir:
+            if known is not None and known.directory == worker.files.model_dir:
                 return known
             registration = await self._registration(worker.name)
             if registration is None or worker.version in registration.left:
@@ -270,7 +270,7 @@ class _Beside:
             usual = QueueSettings(batch_size=worker.batch_size)
             queue = ModelQueue(registration.settings.get(worker.version, usual))
             examples = await asyncio.to_thread(_examples, Path(worker.files.model_dir))
-            model = ServedModel(worker.name, worker.version, queue, examples)
+            model = ServedModel(worker.name, worker.version, queue, examples, worker.files.model_dir)
             self._known[key] = model
             self._models.set_default(worker.name, registration.default)
             self._models.add(model)
@@ -292,7 +292,7 @@ def _examples(model_dir: Path) -> Examples:
     try:
         return Examples.of_directory(model_dir, model_manifest(model_dir))
     except SettingsError:  # the load of the model says what is wrong with it
-        return Examples(str(model_dir))
+        return Examples()
 
 
 def _took_note(ready: asyncio.Future[None]) -> None:

@@ -36,13 +36,11 @@ class Examples:
     """What an archive says of its model's requests; empty for an ordinary archive.
 
     Attributes:
-        directory: the model's.
         inputs: its tensors, as the Open Inference Protocol has them: ``name``, ``datatype`` and ``shape``,
             with -1 for a dimension of any size.
         request: the OpenAPI content of a request that the model has answered, by content type.
     """
 
-    directory: str = ""
     inputs: list[dict[str, Any]] = field(default_factory=list)
     request: dict[str, Any] = field(default_factory=dict)
 
@@ -61,15 +59,15 @@ class Examples:
                 records = read_records(path.name, file)
                 manifest = read_manifest(path.name, file, records)
                 if manifest is None:
-                    return cls(str(directory))
+                    return cls()
                 request = manifest["request"]
                 body = b""
                 if request is not None:
                     record = records[member_name(request["package"], request["resource"])]
                     body = read_member(path.name, file, record) if record.size <= _MOST_SHOWN else b""
         except (ArchiveError, OSError):  # the load of the model says what is wrong with it
-            return cls(str(directory))
-        return cls(str(directory), list(_inputs(manifest)), _content(manifest, body))
+            return cls()
+        return cls(list(_inputs(manifest)), _content(manifest, body))
 
 
 def _inputs(manifest: Manifest) -> Iterator[dict[str, Any]]:

@@ -21,10 +21,7 @@ import aiohttp
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
 from interpool.handler.frontend import shim
-
-FOLLOW_REQUEST = b"follow"  # see host/control.py
-MESSAGE_LIMIT = 65536
-LOAD_TIMEOUT_S = 120.0
+from interpool.handler.torchserve import named_in_load_command
 
 logger = logging.getLogger("interpool.direct")
 
@@ -58,11 +55,8 @@ class FollowedWorker:
 def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
     told: dict[str, Any] = json.loads(message)
     command = base64.b64decode(told["load_command"])
-    length = int.from_bytes(command[1:5], "big")
-    name, rest = command[5 : 5 + length].decode(), command[5 + length :]
-    batch_at = 4 + int.from_bytes(rest[:4], "big")
-    batch_size = int.from_bytes(rest[batch_at : batch_at + 4], "big")
-    files = ModelFiles(name, told["model_dir"], command, LOAD_TIMEOUT_S)
+    name, batch_size = named_in_load_command(command)
+    files = ModelFiles(name, told["model_dir"], command)
     same = {key: str(told[key]) for key in ("metrics_config", "arguments")}
     return FollowedWorker(
         name, told["version"], batch_size, files, stdio, {**same, "beside": str(told["pid"])}
@@ -81,7 +75,7 @@ class Following:
         self._on_worker = on_worker
         self._peer = socket.socket(fileno=shim.connect_control(runtime_dir).detach())
         self._peer.setblocking(False)
-        self._peer.send(FOLLOW_REQUEST)
+        self._peer.send(shim.FOLLOW_REQUEST)
 
     def fileno(self) -> int:
         """For the loop, which calls ``hear`` when it is readable."""
@@ -91,7 +85,7 @@ class Following:
         """Take what has come; False at the end."""
         while True:
             try:
-                message, descriptors, _, _ = socket.recv_fds(self._peer, MESSAGE_LIMIT, 2)
+                message, descriptors, _, _ = socket.recv_fds(self._peer, shim.MESSAGE_LIMIT, 2)
             except BlockingIOError:
                 return True
             except OSError:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from interpool.handler.direct.job import Refusal
 from interpool.handler.direct.messages import Parameter
+from interpool.handler.direct.paths import BAD_ESCAPE
 
 _FORM = b"application/x-www-form-urlencoded"
 _MULTIPART = b"multipart/form-data"
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _UPLOAD = b"application/octet-stream"  # the type of a file whose part names none
 MOST_FIELDS = 1000
 
@@ -36,7 +35,7 @@ def query_parameters(query: bytes) -> list[Parameter]:
 
 
 def _url_encoded(text: bytes) -> list[Parameter]:
-    if _BAD_ESCAPE.search(text):
+    if BAD_ESCAPE.search(text):
         raise _bad_form("it has a % that two hexadecimal digits do not follow")
     pairs = [pair.partition(b"=") for pair in text.split(b"&") if pair]
     if len(pairs) > MOST_FIELDS:

@@ -21,7 +21,6 @@ from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts
 # Numbers in the place of a shim's process id, of which there is none. The kernel's end at 2^22.
 FIRST_NUMBER = 1 << 24
 _numbers = itertools.count(FIRST_NUMBER)
-MESSAGE_LIMIT = 65536
 _PATIENCE_S = 120.0  # for the host's first interpreter
 
 
@@ -47,7 +46,7 @@ class Registered:
 
         def heard() -> None:
             try:
-                message, descriptors, _, _ = socket.recv_fds(self.peer, MESSAGE_LIMIT, 1)
+                message, descriptors, _, _ = socket.recv_fds(self.peer, shim.MESSAGE_LIMIT, 1)
             except BlockingIOError:
                 return
             except OSError:
@@ -138,6 +137,6 @@ async def _receive(peer: socket.socket) -> bytes:
     finally:
         loop.remove_reader(peer)
     try:
-        return peer.recv(MESSAGE_LIMIT)
+        return peer.recv(shim.MESSAGE_LIMIT)
     except OSError:
         return b""

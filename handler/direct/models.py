@@ -24,12 +24,14 @@ class ServedModel:
         version: its archive's.
         queue: of its requests.
         examples: what its archive says of its requests.
+        directory: where its archive is extracted; "" if that does not matter.
     """
 
     name: str
     version: str
     queue: ModelQueue
     examples: Examples = field(default_factory=Examples)
+    directory: str = ""
 
     @property
     def is_healthy(self) -> bool:

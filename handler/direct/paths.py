@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from interpool.handler.direct.job import Refusal
 
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class Wish(Enum):
@@ -69,7 +69,7 @@ def understand(path: str, raw_path: bytes, method: str) -> Asked:
 
 
 def _understood(path: str, raw_path: bytes, method: str) -> Asked:
-    if b"%" in raw_path and _BAD_ESCAPE.search(raw_path):
+    if b"%" in raw_path and BAD_ESCAPE.search(raw_path):
         raise Refusal(403, "IllegalArgumentException", "The path has a % without two hexadecimal digits.")
     segments = path.split("/")
     while segments and not segments[-1]:

@@ -49,11 +49,6 @@ class ModelQueue:
         """How many requests wait."""
         return len(self._jobs)
 
-    @property
-    def busy(self) -> int:
-        """How many workers have a batch."""
-        return sum(worker.is_busy for worker in self.workers)
-
     def put(self, job: Job) -> bool:
         """Take a request; False if there is no worker, or no room."""
         if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):

@@ -53,11 +53,6 @@ class WorkerConnection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self.leaving = False  # it ends once it has answered
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether it has a batch."""
-        return bool(self._jobs)
-
     async def load(self, command: bytes, timeout_s: float) -> None:
         """Have the worker load its model; raises LoadFailed."""
         assert self._transport is not None

@@ -141,7 +141,7 @@ LOG_TO = "INTERPOOL_LOG_TO"
 def server_output(frontend: int) -> str:
     """What TorchServe itself prints to, as a path; "" if another process cannot append to it.
 
-    That is a socket, or a file that TorchServe writes to where it has come to, whoever else has written.
+    That is a socket, or a file that TorchServe writes to where it has come to, also if others have written.
     """
     path = f"/proc/{frontend}/fd/1"
     try:
@@ -302,6 +302,8 @@ def overlay_record(home: str) -> dict[str, str]:
 # ---- where the shims and the host of a pool meet -------------------------------------------------
 
 PROTOCOL = "2"  # of what they say to each other: see host/control.py
+MESSAGE_LIMIT = 65536  # bytes of a message there
+FOLLOW_REQUEST = b"follow"  # of the direct address, which hears of workers then
 ARGUMENT_SEPARATOR = "\x1f"
 
 
@@ -698,9 +700,9 @@ READ_PATIENCE_S = 5.0
 def receive(control: _socket.socket) -> bytes:
     """The host's next message, also of one that has closed the connection: what it said comes after that."""
     try:
-        return control.recv(65536)
+        return control.recv(MESSAGE_LIMIT)
     except ConnectionResetError:
-        return control.recv(65536)
+        return control.recv(MESSAGE_LIMIT)
 
 
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
@@ -829,7 +831,7 @@ def wait_for_end(
     last = "served"
     while last == "served":  # what comes now is the end
         try:
-            message, ancillary, _flags, _address = control.recvmsg(65536, _socket.CMSG_SPACE(4))
+            message, ancillary, _flags, _address = control.recvmsg(MESSAGE_LIMIT, _socket.CMSG_SPACE(4))
         except OSError:
             message, ancillary = b"", []
         last, _, text = message.decode().partition("\0")

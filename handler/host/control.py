@@ -31,10 +31,8 @@ from pathlib import Path
 from interpool.handler.errors import WorkerRefused
 from interpool.handler.frontend import shim
 
-MESSAGE_LIMIT = 65536
 STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
-FOLLOW_REQUEST = b"follow"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
 _BESIDE = "beside"  # a field that may be missing
@@ -79,7 +77,7 @@ def same_user(peer: socket.socket) -> bool:
 def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
     """The next message and the descriptors passed with it; empty at the end."""
     try:
-        message, descriptors, _flags, _address = socket.recv_fds(peer, MESSAGE_LIMIT, 3)
+        message, descriptors, _flags, _address = socket.recv_fds(peer, shim.MESSAGE_LIMIT, 3)
     except ConnectionError:
         return b"", []
     return message, descriptors
@@ -90,7 +88,7 @@ def send(peer: socket.socket, kind: str, text: str = "", passing: Sequence[int] 
 
     False if the other side is gone or does not read.
     """
-    packet = f"{kind}\0{text}".encode()[: MESSAGE_LIMIT - 1] if text else kind.encode()
+    packet = f"{kind}\0{text}".encode()[: shim.MESSAGE_LIMIT - 1] if text else kind.encode()
     try:
         socket.send_fds(peer, [packet], passing, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except OSError:

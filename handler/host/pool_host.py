@@ -262,7 +262,7 @@ class PoolHost:
         with peer:
             control.send(peer, "refused", self._limits.exhausted())
             with contextlib.suppress(OSError):  # what is not read makes the other side hear of that first
-                peer.recv(control.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
+                peer.recv(shim.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
         self._reserve = _reserve()
 
     def _for(self, worker: Worker, step: Callable[[Worker], None]) -> None:
@@ -289,7 +289,7 @@ class PoolHost:
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)
             self._answer_stacks(peer)
-        elif message == control.FOLLOW_REQUEST:
+        elif message == shim.FOLLOW_REQUEST:
             _close_all(descriptors)
             self._followers.add(peer)
             for each in self._workers.values():
@@ -856,8 +856,8 @@ def _send_all(peer: socket.socket, text: str) -> None:
     data = text.encode(errors="backslashreplace")
     peer.settimeout(1.0)
     try:
-        for start in range(0, len(data), control.MESSAGE_LIMIT):
-            peer.send(data[start : start + control.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
+        for start in range(0, len(data), shim.MESSAGE_LIMIT):
+            peer.send(data[start : start + shim.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
     except OSError:
         logger.warning("a status request was not read to its end")
 

@@ -1,7 +1,8 @@
 """The file of the host's log, and how large it gets.
 
 Descriptor 2 is the log, and 1 as soon as nobody waits for the host's start: what native code prints goes
-there as well. So a file is exchanged below these descriptors, and by its size, whoever has written to it.
+there as well. So a file is exchanged below these descriptors, and by its size, also if others have written
+to it.
 """
 
 from __future__ import annotations

@@ -26,11 +26,12 @@ from interpool.native.errors import InterpoolError
 from interpool.native.upstream.cpython_private import run_exit_functions
 
 if TYPE_CHECKING:
+    from interpool.handler.config import HostSettings
     from interpool.handler.direct.beside import DirectAddress
 
 # An interpreter that starts asks this Python for each private copy. By default it would wait 5 ms for
 # each, as long as something is imported here.
-SWITCH_INTERVAL_S = 0.0005
+_SWITCH_INTERVAL_S = 0.0005
 
 logger = logging.getLogger("interpool.host")
 
@@ -56,22 +57,24 @@ def main(arguments: list[str]) -> int:
     try:
         # The frontend's working directory is what relative paths in its environment refer to.
         os.chdir(f"/proc/{options.frontend}/cwd")
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         pool = Pool()
         pool.start()
+        from interpool.handler.config import HostSettings
         from interpool.handler.host import rotated_log
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
 
         rotated_log.install()
         remove_stale(options.runtime_dir.parent)
-        address = _direct_address(options.runtime_dir, options.frontend, options.pool)
+        settings = HostSettings.of_environment()
+        address = _direct_address(settings, options.runtime_dir, options.frontend, options.pool)
         host = PoolHost(
             options.runtime_dir,
             options.pool,
             options.frontend,
             pool,
             ahead=options.ahead,
+            settings=settings,
             lasting=address is not None,
         )
     except (InterpoolError, OSError) as error:
@@ -94,11 +97,11 @@ def main(arguments: list[str]) -> int:
     os._exit(0)
 
 
-def _direct_address(runtime_dir: Path, frontend: int, pool: str) -> DirectAddress | None:
-    """The address at which the default pool's host answers HTTP, if the environment names one."""
-    from interpool.handler.config import HostSettings
-
-    address = HostSettings.of_environment().direct_address
+def _direct_address(
+    settings: HostSettings, runtime_dir: Path, frontend: int, pool: str
+) -> DirectAddress | None:
+    """The address at which the default pool's host answers HTTP, if its settings name one."""
+    address = settings.direct_address
     if not address or pool != shim.DEFAULT_POOL:
         return None
     from interpool.handler.direct.beside import DirectAddress
@@ -107,7 +110,8 @@ def _direct_address(runtime_dir: Path, frontend: int, pool: str) -> DirectAddres
 
 
 def prepare_process() -> None:
-    """Set the limits of a process that is to be a host."""
+    """Set the limits of a process that is to be a host, and how its threads take turns."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     # A worker takes seven descriptors, and the usual limit would do for 140 workers.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

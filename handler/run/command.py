@@ -53,7 +53,7 @@ def run(
     from interpool.handler.config import HostSettings
     from interpool.handler.direct.application import Limits
     from interpool.handler.host import log_lines
-    from interpool.handler.host.start import SWITCH_INTERVAL_S, prepare_process
+    from interpool.handler.host.start import prepare_process
     from interpool.handler.run.archives import Options, named
     from interpool.handler.run.serving import Serving, application
     from interpool.handler.torchserve import MOST_REQUEST_BYTES
@@ -61,7 +61,6 @@ def run(
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     options = Options(workers, batch_size, max_batch_delay, queue, response_timeout)
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)

@@ -1,4 +1,4 @@
-"""`interpool run`: every client gets its own answer, and bad input costs nobody else anything."""
+"""`interpool run`: every client gets its own answer, and bad input costs the others nothing."""
 
 from __future__ import annotations
 

@@ -80,3 +80,8 @@ def test_the_shim_knows_the_same_torchserve() -> None:
     assert shim.MANIFEST == torchserve.MANIFEST == MAR_MANIFEST
     said = shim.started_lines(7, "3.11.2")
     assert [line for line in torchserve.STARTED_LINES if line not in said] == []
+
+
+def test_a_load_command_is_read_as_it_is_written() -> None:
+    command = torchserve.load_command("prix", "/models/é", "handler.py", batch_size=8)
+    assert torchserve.named_in_load_command(command) == ("prix", 8)

@@ -32,8 +32,8 @@ struct Sharing {
 // What is to be shared, and how.
 struct SharingRequest {
   std::string key;                      // only what has the same key is compared
-  PyObject* tensors = nullptr;          // a list of tensors whose memory nobody else has the address of; or
-                                        // null: whichever of the interpreter's tensors that is true of
+  PyObject* tensors = nullptr;          // a list of tensors whose memory's address has no other user; or
+                                        // null: all tensors of the interpreter of which that is true
   std::unordered_set<size_t> excluded;  // addresses of StorageImpls
   size_t at_least = 0;                  // bytes of a storage
   PyObject* tick = nullptr;  // called now and then while another interpreter is waited for, so that

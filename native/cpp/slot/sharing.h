@@ -8,7 +8,7 @@ namespace interpool {
 // share_storages(key: str, tensors: list[Tensor] | None, excluded: list[int], at_least: int,
 //                tick: Callable[[], object]) -> (storages, bytes, private storages, private bytes)
 //
-// Moves the memory of `tensors`, whose addresses nobody else has, or if it is None of all tensors in here
+// Moves the memory of `tensors`, whose addresses have no other user, or if it is None of all tensors in here
 // of which that is true, to memory that other interpreters map, too, if its contents are what they have
 // under the same key. Left out are storages with fewer bytes than `at_least`, and those whose StorageImpl's
 // address is in `excluded`. `tick` is called now and then while another interpreter is waited for, so that

@@ -18,7 +18,7 @@ _transports: list[asyncio.Transport] = []  # of the test that runs
 
 
 class _Worker(asyncio.Protocol):
-    """The other side of a connection: keeps the batches that come, and answers when it is told."""
+    """The other side of a connection: keeps the batches that come, and answers when the test asks."""
 
     def __init__(self) -> None:
         self.batches: list[list[bytes]] = []

@@ -67,7 +67,7 @@ logging.getLogger("interpool.host").warning("six", extra=log_lines.about(ids))
 
 
 class Host:
-    """A process whose descriptor 2 is a log, as a host's is; it writes what it is told to."""
+    """A process whose descriptor 2 is a log, as a host's is; it writes what the test asks for."""
 
     PROGRAM = """
 import logging, os, sys
@@ -122,7 +122,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made.end()
 
 
-def test_a_log_is_rotated_by_its_size_whoever_has_written_it_and_so_many_are_kept(host: Host) -> None:
+def test_a_log_is_rotated_by_its_size_also_if_others_write_to_it_and_so_many_are_kept(host: Host) -> None:
     host.do("first", "look", "native " + "x" * 1000)
     assert [*host.files()] == ["host.log"]  # not in the middle of a line
     host.do("look", "second", "native third")

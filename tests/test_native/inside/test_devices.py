@@ -1,4 +1,4 @@
-"""A device that all interpreters of a pool use: right numbers, one copy of weights, nobody else's trouble.
+"""A device that all interpreters of a pool use: right numbers, and one copy of weights.
 
 What needs no GPU runs on the CPU, too.
 """
@@ -276,7 +276,7 @@ with InterpreterManager(2) as pool, every_interpreter(pool) as (one, other):
 
 @needs_a_gpu
 def test_a_device_side_assert_loses_the_gpu_for_the_whole_process() -> None:
-    """Why a pool host leaves: whoever did it, all get the same error, with CUDA's number for it."""
+    """Why a pool host leaves: all models get the same error, with CUDA's number for it."""
     done = run_program(LOSES)
     assert done.returncode == 0, done.stderr
     said, after, rows, noted = json.loads(done.stdout.splitlines()[-1])
