@@ -80,6 +80,53 @@ class MovableObject:
         The next need makes a new one, as the object was at first.
         """
 
+Prediction = tuple[bytes, bytes, int, list[tuple[bytes, bytes]], bytes]
+"""The answer to one request: its id, a content type, a status, headers, a body."""
+Reply = tuple[int, bytes, list[Prediction]]
+"""What a worker says to a message: if the code is not 200, the text is the answer to all requests."""
+Request = tuple[bytes, dict[bytes, bytes], Sequence[tuple[bytes, bytes, bytes]]]
+"""One request of a batch: an id, headers in Latin-1, and parameters: name, content type, value."""
+
+class Inbox:
+    """Where the answers of an event loop's channels arrive."""
+
+    def __init__(self) -> None: ...
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are answers."""
+
+    def take(self) -> list[tuple[int, Reply | None]]:
+        """What has arrived, by the channels' numbers; None: the channel has ended."""
+
+class Channel:
+    """A worker's connection without a socket: an event loop asks, and its inbox has the answers.
+
+    Args:
+        inbox: the loop's.
+        load_command: the first message, TorchServe's load command.
+    """
+
+    def __init__(self, inbox: Inbox, load_command: bytes) -> None: ...
+    @staticmethod
+    def find(number: int) -> Channel | None:
+        """The channel of that number in this process."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def load_command(self) -> bytes: ...
+    @property
+    def is_closed(self) -> bool: ...
+    def predict(self, requests: list[Request]) -> None:
+        """Ask for the answers of a batch, when the message before has been answered. Does not wait.
+
+        Raises:
+            TypeError: a request is not made of bytes.
+            ValueError: a part has 2 GiB or more.
+        """
+
+    def close(self) -> None:
+        """End it; what has not been answered is not."""
+
 class Connection:
     """A worker's connection that ``InterpreterManager.serve`` answers. Any thread may use it."""
 
@@ -258,7 +305,7 @@ class Pool:
     def create_movable(self, dump: tuple[bytes, list[Any], list[tuple[str, int]]]) -> MovableObject: ...
     def serve(
         self,
-        fd: int,
+        asked_by: int | Channel,
         *,
         module: str,
         function: str,

@@ -14,7 +14,7 @@ from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 from ts.metrics.metric_type_enum import MetricTypes
 
 import _interpool
-from interpool.handler.backend import plain_logging
+from interpool.handler.backend import plain_logging, stdio
 
 _GAUGE = MetricTypes.GAUGE
 _USUAL_DIMENSIONS = ["ModelName", "Level"]
@@ -56,6 +56,8 @@ class ModelMetrics(MetricsCacheYamlImpl):  # type: ignore[misc]
             or not whose
         ):
             return False
+        if not stdio.has_notes():
+            return plain_logging.metrics_are_plain()
         what = f"{metric.metric_name}.{metric.unit}:{value}|#ModelName:{self.model_name},Level:Model"
         where = f"#hostname:{socket.gethostname()},{int(time.time())}"
         return plain_logging.metric(f"[METRICS]{what}|#type:GAUGE|{where},{whose}")

@@ -87,10 +87,14 @@ def batch_received(log: Callable[[], object], requests: Collection[str]) -> None
         log: has TorchServe log it.
         requests: the ids of its requests, which all lines of the call have from here on.
     """
-    stdio.answers(requests)
-    line = f"Backend received inference at: {int(time.time())}"
-    if not (type(_formatter) is TextLines and _is_plain(_root) and stdio.hold(f"{line}{named(requests)}\n")):
-        log()
+    notes = stdio.answers(requests)
+    if type(_formatter) is TextLines and _is_plain(_root):
+        if not notes:
+            return
+        line = f"Backend received inference at: {int(time.time())}{named(requests)}"
+        if stdio.hold(line + "\n"):
+            return
+    log()
 
 
 def _requests_in_text(record: logging.LogRecord) -> Collection[str]:
@@ -117,6 +121,12 @@ def metric(line: str) -> bool:
     return type(logger) is _MetricsLogger and logger.hold(line)
 
 
+def metrics_are_plain() -> bool:
+    """Whether ``metric`` would write a line."""
+    logger = _metrics.logger
+    return type(logger) is _MetricsLogger and logger.is_plain()
+
+
 class _MetricsLogger:
     """The logger of TorchServe's metrics, which are logged by ``info``."""
 
@@ -133,4 +143,8 @@ class _MetricsLogger:
 
     def hold(self, line: str) -> bool:
         """Log a line, if nobody has a say in what becomes of it; False if somebody has."""
-        return _is_plain(self._logger) and stdio.hold(line + "\n")
+        return self.is_plain() and stdio.hold(line + "\n")
+
+    def is_plain(self) -> bool:
+        """Whether a line becomes its text and nothing more."""
+        return _is_plain(self._logger)

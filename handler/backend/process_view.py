@@ -116,6 +116,7 @@ _KEPT = (
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None
 _calling_thread = 0  # which serves _current's call
+_thread = threading.local()  # is_in_directory_of: the view whose directory it is in
 
 
 def _served_here() -> ProcessView | None:
@@ -181,7 +182,7 @@ class ProcessView:
             self._give(arguments)
         if self._arguments:
             sys.argv = self._argv
-        if self._directory is not None:
+        if self._directory is not None and getattr(_thread, "is_in_directory_of", None) is not self:
             os.chdir(self._directory)
         if not self._grad:
             torch.set_grad_enabled(False)
@@ -195,10 +196,11 @@ class ProcessView:
         if self._arguments:
             self._argv = getattr(sys, "argv", [])
         if self._directory is not None:
-            try:  # noqa: SIM105 - it is done for each request
+            try:
                 self._directory = os.getcwd()
+                _thread.is_in_directory_of = self
             except OSError:  # a call may remove the directory that it is in
-                pass
+                _thread.is_in_directory_of = None
         self._grad = torch.is_grad_enabled()
 
     def loaded(self) -> None:

@@ -180,15 +180,14 @@ class WorkerService:
 
     Args:
         worker: the host's WorkerToken for the worker, as text.
-        fd: the connection, for handlers that stream replies before the last one.
         load_command: the connection's first frame.
     """
 
-    def __init__(self, worker: str, fd: int, load_command: bytes) -> None:
+    def __init__(self, worker: str, load_command: bytes) -> None:
         self._token = WorkerToken.of_text(worker)
         self._key = _key(load_command, self._token)
         self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command, self._token.notes)
-        self._replies = ReplyWriter(fd, self._lines.flush)
+        self._replies = ReplyWriter(_interpool.send_part, self._lines.flush)
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model
 
@@ -362,23 +361,25 @@ def _refusal(batch: Batch, text: str, code: int) -> bytes:
 # ---- loading ----------------------------------------------------------------------------------
 
 
-def try_to_load(worker: str, fd: int) -> tuple[str, str, str]:
-    """Load a model for a worker whose load command waits in its socket, and is left there.
+def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str]:
+    """Load a model for a worker.
 
     Args:
         worker: the host's WorkerToken for the worker, as text.
-        fd: the connection.
+        source: the load command; or the socket that it waits in, where it is left.
 
     Returns:
         Why it cannot be loaded in this interpreter, "" if it was; why it is to have interpreters of its
         own, "" if it need not; what became of its weights.
     """
     token = WorkerToken.of_text(worker)
-    reader = FramePeeker(fd)
-    retrieve_msg(reader)
-    with stdio.to_worker(token.stdout, token.stderr, reader.frame):
+    if isinstance(source, int):
+        reader = FramePeeker(source)
+        retrieve_msg(reader)
+        source = reader.frame
+    with stdio.to_worker(token.stdout, token.stderr, source):
         try:
-            model = _model(_key(reader.frame, token), token)
+            model = _model(_key(source, token), token)
         except _LoadError as error:
             _report_lost_device(token)
             return error.unnamed or error.text, error.conflict, ""

@@ -272,11 +272,23 @@ def _text(index: int, errors: str) -> TextIO:
     return _RoutedText(buffer, encoding="utf-8", errors=errors, write_through=True)
 
 
-def answers(requests: Collection[str]) -> None:
-    """Note the ids of the requests that the running call answers: its log lines have them."""
+def answers(requests: Collection[str]) -> bool:
+    """Note the ids of the requests that the running call answers: its log lines have them.
+
+    Returns:
+        Whether TorchServe's own lines of the call are printed.
+    """
     call = _current.get()
-    if call is not None:
-        call.requests = requests
+    if call is None:
+        return True
+    call.requests = requests
+    return call.notes
+
+
+def has_notes() -> bool:
+    """Whether TorchServe's own lines of the running call are printed."""
+    call = _current.get()
+    return call is None or call.notes
 
 
 def requests() -> Collection[str]:

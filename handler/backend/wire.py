@@ -8,7 +8,6 @@ through ``FrameReader``. Streaming handlers write their intermediate replies thr
 from __future__ import annotations
 
 import os
-import select
 import socket
 import time
 from collections.abc import Callable
@@ -68,23 +67,18 @@ class FramePeeker:
 
 
 class ReplyWriter:
-    """Writes to a connected socket that it does not own.
+    """Stands for the socket to which streaming handlers write parts of an answer.
 
     Args:
-        descriptor: the socket.
-        before: called before anything is written.
+        send: sends a part; raises OSError if nobody takes it.
+        before: called before anything is sent.
     """
 
-    def __init__(self, descriptor: int, before: Callable[[], None] = lambda: None) -> None:
-        self._descriptor = descriptor
+    def __init__(self, send: Callable[[bytes], None], before: Callable[[], None]) -> None:
+        self._send = send
         self._before = before
 
     def sendall(self, data: bytes) -> None:
-        """Write all of ``data``; raises OSError if the frontend is gone."""
+        """Send all of ``data``; raises OSError if the frontend is gone."""
         self._before()
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(self._descriptor, view) :]
-            except BlockingIOError:
-                select.select([], [self._descriptor], [])
+        self._send(data)

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
 from interpool.handler.direct.forms import parameters_of, query_parameters
-from interpool.handler.direct.job import Answer, Job, Refusal
-from interpool.handler.direct.messages import Parameter, request_parts
+from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.paths import Asked, Wish, not_found, understand
 from interpool.handler.direct.replies import (
@@ -179,7 +178,7 @@ class Application:
             return json_answer(model_api(model))
         if asked.headers:
             headers.update(asked.headers)
-        job = Job(request_id, request_parts(request_id, _as_text(headers), parameters), self._now())
+        job = Job(request_id, headers, parameters, self._now())
         if not model.queue.put(job):
             raise _no_worker(name, asked.version)
         return job
@@ -264,14 +263,6 @@ def _new_id() -> bytes:
 def _model_in(parameters: list[Parameter]) -> str:
     found = (each.value for each in parameters if each.name == b"model_name")
     return next(found, b"").decode(errors="replace")
-
-
-def _as_text(headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Headers in UTF-8, as TorchServe sends them to workers."""
-    return {
-        name: value if value.isascii() else value.decode("latin-1").encode()
-        for name, value in headers.items()
-    }
 
 
 def _no_worker(name: str, version: str | None) -> Refusal:

@@ -28,6 +28,7 @@ from interpool.handler.torchserve import (
 if TYPE_CHECKING:
     import uvicorn
 
+    from interpool.handler.direct.channels import Channels
     from interpool.handler.direct.examples import Examples
     from interpool.handler.direct.followed import FollowedWorker, Management, Registration
     from interpool.handler.direct.models import Models, ServedModel
@@ -93,6 +94,7 @@ class DirectAddress:
 
     async def _serve(self) -> None:
         from interpool.handler.direct.application import Application, Limits
+        from interpool.handler.direct.channels import Channels
         from interpool.handler.direct.followed import Management
         from interpool.handler.direct.models import Models
         from interpool.handler.direct.passing_on import TorchServeClient
@@ -115,7 +117,8 @@ class DirectAddress:
         client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
         models = Models()
         asked = Management(management, client.session, keys.management if has_tokens else str)
-        beside = _Beside(self._runtime_dir, models, asked)
+        channels = Channels()
+        beside = _Beside(self._runtime_dir, models, asked, channels)
         most = settings.get("max_request_size", "")
         application = Application(
             models,
@@ -131,6 +134,7 @@ class DirectAddress:
             if self._is_closed:
                 return
             async with contextlib.AsyncExitStack() as stack:
+                stack.callback(channels.close)
                 stack.push_async_callback(client.close)
                 tasks = [asyncio.create_task(beside.follow()), asyncio.create_task(beside.refresh())]
                 logger.info("the direct address is %s", self._address)
@@ -171,10 +175,11 @@ def _tls(settings: dict[str, str], home: Path, inference: str) -> dict[str, str]
 class _Beside:
     """The workers beside TorchServe's. For the event loop's thread."""
 
-    def __init__(self, runtime_dir: str, models: Models, management: Management) -> None:
+    def __init__(self, runtime_dir: str, models: Models, management: Management, channels: Channels) -> None:
         self._runtime_dir = runtime_dir
         self._models = models
         self._management = management
+        self._channels = channels
         self._known: dict[tuple[str, str], ServedModel] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -244,7 +249,9 @@ class _Beside:
             queue = model.queue
             queue.wanted += 1
             try:
-                place = Place(self._runtime_dir, worker.files, queue, worker.stdio, worker.beside)
+                place = Place(
+                    self._runtime_dir, worker.files, queue, self._channels, worker.stdio, worker.beside
+                )
                 place.ready.add_done_callback(_took_note)
                 await place.keep()
             finally:

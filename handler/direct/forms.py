@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from interpool.handler.direct.job import Refusal
-from interpool.handler.direct.messages import Parameter
+from interpool.handler.direct.job import Parameter, Refusal
 from interpool.handler.direct.paths import BAD_ESCAPE
 
 _FORM = b"application/x-www-form-urlencoded"

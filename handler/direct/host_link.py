@@ -1,7 +1,7 @@
 """How the direct address gets a worker of the pool's host: as a shim does, and TorchServe in one.
 
-A worker is registered on the host's control socket (``host/control.py``), with a connected socket in the
-place of an address where TorchServe would connect.
+A worker is registered on the host's control socket (``host/control.py``), with a channel of this process
+(``channels.py``) in the place of an address where TorchServe would connect.
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ class Registered:
 
     Attributes:
         peer: the control connection; its end is the worker's.
-        stream: where TorchServe's worker protocol is spoken.
     """
 
     peer: socket.socket
-    stream: socket.socket
 
     def watch(self, on_end: Callable[[str], None]) -> None:
         """Have ``on_end`` called, once, when the host ends the worker, with what it says of that."""
@@ -77,13 +75,18 @@ def _said(kind: bytes, reason: bytes) -> str:
 
 
 async def register(
-    runtime_dir: str, model_dir: str, stdio: tuple[int, int], beside: dict[str, str] | None = None
+    runtime_dir: str,
+    model_dir: str,
+    channel: int,
+    stdio: tuple[int, int],
+    beside: dict[str, str] | None = None,
 ) -> Registered:
     """Register a worker with the host whose runtime directory this is.
 
     Args:
         runtime_dir: of the host.
         model_dir: where the model's archive is extracted.
+        channel: the number of the one by which the worker is asked.
         stdio: descriptors for what the model prints; the host has copies.
         beside: fields of the registration that are those of TorchServe's worker beside this one.
 
@@ -97,6 +100,7 @@ async def register(
         "protocol": shim.PROTOCOL,
         "pid": str(number),
         "address": f"direct:{number}",
+        "channel": str(channel),
         "model_dir": model_dir,
         "metrics_config": str(home / "configs" / "metrics.yaml"),
         "arguments": str(home / WORKER_SCRIPT),
@@ -106,14 +110,10 @@ async def register(
     with contextlib.ExitStack() as opened:
         try:
             peer = opened.enter_context(socket.socket(fileno=shim.connect_control(runtime_dir).detach()))
-            ours, theirs = socket.socketpair()
-            opened.enter_context(ours)
-            with theirs:
-                socket.send_fds(peer, [text.encode()], [*stdio, theirs.fileno()])
+            socket.send_fds(peer, [text.encode()], stdio)
         except OSError as error:
             raise WorkerRefused(f"the pool's host cannot be reached: {error}") from error
         peer.setblocking(False)
-        ours.setblocking(False)
         try:
             answer = await asyncio.wait_for(_receive(peer), _PATIENCE_S)
         except TimeoutError:
@@ -124,7 +124,7 @@ async def register(
         if kind != b"ready":
             raise WorkerRefused(_said(kind, reason))
         opened.pop_all()
-        return Registered(peer, ours)
+        return Registered(peer)
 
 
 async def _receive(peer: socket.socket) -> bytes:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from interpool.native._native import Request
+
+
+class Parameter(NamedTuple):
+    """A part of a request: a form's field, or its whole body."""
+
+    name: bytes
+    content_type: bytes
+    value: bytes
 
 
 class Answer(NamedTuple):
@@ -39,18 +50,31 @@ class Job:
 
     Args:
         request_id: its name in a batch.
-        parts: the request, as it stands in a batch.
+        headers: of the request, the last one of each name.
+        parameters: of the request.
         since: when it came, by the loop's clock.
     """
 
-    __slots__ = ("_arrived", "_waiter", "parts", "request_id", "since")
+    __slots__ = ("_arrived", "_request", "_waiter", "request_id", "since")
 
-    def __init__(self, request_id: bytes, parts: list[bytes], since: float) -> None:
+    def __init__(
+        self,
+        request_id: bytes,
+        headers: dict[bytes, bytes],
+        parameters: list[Parameter],
+        since: float,
+    ) -> None:
         self.request_id = request_id
-        self.parts = parts
+        self._request: Request | None = (request_id, headers, parameters)
         self.since = since
         self._arrived: deque[Answer | Refusal] = deque()
         self._waiter: asyncio.Future[None] | None = None
+
+    def take_request(self) -> Request:
+        """What is sent to a worker, once; it is kept no longer."""
+        assert self._request is not None
+        request, self._request = self._request, None
+        return request
 
     def deliver(self, answer: Answer | Refusal) -> None:
         """Give it its answer, or the next part of it."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.job import Job, Refusal
 from interpool.handler.direct.worker import WorkerConnection
 
@@ -58,8 +59,10 @@ class ModelQueue:
             self._dispatch()
         return True
 
-    def connection(self, on_end: Callable[[WorkerConnection], None]) -> WorkerConnection:
-        """A protocol for a connection to a worker, to be added by ``add`` once that has the model."""
+    def connection(
+        self, channels: Channels, load_command: bytes, on_end: Callable[[WorkerConnection], None]
+    ) -> WorkerConnection:
+        """What asks a worker, to be added by ``add`` once that has the model."""
 
         def ended(worker: WorkerConnection) -> None:
             self.workers.discard(worker)
@@ -67,7 +70,9 @@ class ModelQueue:
                 self._idle.remove(worker)
             on_end(worker)
 
-        return WorkerConnection(self.settings.response_timeout_s, self._take_back, ended)
+        return WorkerConnection(
+            channels, load_command, self.settings.response_timeout_s, self._take_back, ended
+        )
 
     def add(self, worker: WorkerConnection) -> None:
         """Give batches to this worker from now on."""

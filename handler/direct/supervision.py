@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
+from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.host_link import WorkerGone, register
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.worker import LoadFailed, worker_died
@@ -43,6 +44,7 @@ class Place:
         runtime_dir: of the host.
         files: the model's.
         queue: which it serves.
+        channels: of the loop.
         stdio: descriptors for what the model prints.
         beside: see ``host_link.register``.
     """
@@ -52,12 +54,14 @@ class Place:
         runtime_dir: str,
         files: ModelFiles,
         queue: ModelQueue,
+        channels: Channels,
         stdio: tuple[int, int],
         beside: dict[str, str] | None = None,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._files = files
         self._queue = queue
+        self._channels = channels
         self._stdio = stdio
         self._beside = beside
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -91,37 +95,34 @@ class Place:
 
     async def _serve(self) -> None:
         """Have a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
-        registered = await register(self._runtime_dir, self._files.model_dir, self._stdio, self._beside)
         ended = asyncio.Event()
         said: list[str] = []
-        with contextlib.closing(registered):
-            try:
-                _, worker = await asyncio.get_running_loop().create_unix_connection(
-                    lambda: self._queue.connection(lambda _: ended.set()), sock=registered.stream
-                )
-            except BaseException:
-                registered.stream.close()
-                raise
+        files = self._files
+        worker = self._queue.connection(self._channels, files.load_command, lambda _: ended.set())
 
-            def host_ended(why: str) -> None:
-                said.append(why)
-                worker.leave()
+        def host_ended(why: str) -> None:
+            said.append(why)
+            worker.leave()
 
-            registered.watch(host_ended)
-            try:
-                await worker.load(self._files.load_command, self._files.load_timeout_s)
+        try:
+            registered = await register(
+                self._runtime_dir, files.model_dir, worker.number, self._stdio, self._beside
+            )
+            with contextlib.closing(registered):
+                registered.watch(host_ended)
+                await worker.loaded(files.load_timeout_s)
                 self._queue.add(worker)
                 if not self.ready.done():
                     self.ready.set_result(None)
                 await ended.wait()
                 if said and self._beside is not None:
                     raise WorkerGone(said[0])
-            except LoadFailed:
-                if said:
-                    raise WorkerRefused(said[0]) from None
-                raise
-            finally:
-                worker.close()
+        except LoadFailed:
+            if said:
+                raise WorkerRefused(said[0]) from None
+            raise
+        finally:
+            worker.close()
 
 
 class Workers:
@@ -131,13 +132,19 @@ class Workers:
         runtime_dir: of the host.
         files: the model's.
         queue: which they serve.
+        channels: of the loop.
         stdio: descriptors for what the model prints.
     """
 
     def __init__(
-        self, runtime_dir: str, files: ModelFiles, queue: ModelQueue, stdio: tuple[int, int]
+        self,
+        runtime_dir: str,
+        files: ModelFiles,
+        queue: ModelQueue,
+        channels: Channels,
+        stdio: tuple[int, int],
     ) -> None:
-        self._place = partial(Place, runtime_dir, files, queue, stdio)
+        self._place = partial(Place, runtime_dir, files, queue, channels, stdio)
         self._queue = queue
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -1,18 +1,20 @@
-"""A connection to one worker: batches go out, and answers come back. For the event loop's thread alone."""
+"""What asks one worker: batches go out, and answers come back. For the event loop's thread alone."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import chain
-from typing import cast
+from typing import TYPE_CHECKING
 
-from interpool.handler.direct import messages
+from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.job import Answer, Job, Refusal
-from interpool.handler.direct.messages import Prediction, Reply, ReplyReader
 
-_AT_ONCE = 1 << 16  # bytes that are sent in one piece
+if TYPE_CHECKING:
+    from interpool.native._native import Reply
+
+_SUCCESS = 200
+_STREAM_NEXT = (b"ts_stream_next", b"true")  # a header of all parts of a stream but the last
 
 logger = logging.getLogger("interpool.direct")
 
@@ -26,17 +28,25 @@ def worker_died() -> Refusal:
     return Refusal(500, "InternalServerException", "Worker died.")
 
 
-class WorkerConnection(asyncio.Protocol):
-    """Speaks TorchServe's worker protocol.
+class WorkerConnection:
+    """Asks one worker.
 
     Args:
+        channels: of the loop.
+        load_command: of its model; it loads that first.
         patience_s: seconds that the worker may be silent while it has a batch; TorchServe's responseTimeout.
         on_idle: called when it has answered a batch.
         on_end: called once, when the connection has ended.
+
+    Attributes:
+        number: of its channel.
+        leaving: it ends once it has answered.
     """
 
     def __init__(
         self,
+        channels: Channels,
+        load_command: bytes,
         patience_s: float,
         on_idle: Callable[[WorkerConnection], None],
         on_end: Callable[[WorkerConnection], None],
@@ -45,40 +55,31 @@ class WorkerConnection(asyncio.Protocol):
         self._on_idle = on_idle
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._reader = ReplyReader()
-        self._transport: asyncio.Transport | None = None
-        self._loading: asyncio.Future[Reply] | None = None
+        self._loading: asyncio.Future[Reply] | None = self._loop.create_future()
         self._jobs: dict[bytes, Job] = {}
         self._deadline = 0.0
         self._watch: asyncio.TimerHandle | None = None
-        self.leaving = False  # it ends once it has answered
+        self._channel = channels.open(self, load_command)
+        self.number = self._channel.number
+        self.leaving = False
 
-    async def load(self, command: bytes, timeout_s: float) -> None:
-        """Have the worker load its model; raises LoadFailed."""
-        assert self._transport is not None
-        self._loading = self._loop.create_future()
-        self._transport.write(command)
+    async def loaded(self, timeout_s: float) -> None:
+        """Wait until the worker has loaded its model; raises LoadFailed."""
+        assert self._loading is not None
         try:
-            reply = await asyncio.wait_for(self._loading, timeout_s)
+            code, message, _ = await asyncio.wait_for(self._loading, timeout_s)
         except TimeoutError:
             self.close()
             raise LoadFailed(f"it was not loaded in {timeout_s:g} s") from None
         finally:
             self._loading = None
-        if reply.code != messages.SUCCESS:
-            raise LoadFailed(reply.message.decode(errors="replace"))
+        if code != _SUCCESS:
+            raise LoadFailed(message.decode(errors="replace"))
 
     def send(self, jobs: list[Job]) -> None:
         """Send a batch; each of its jobs gets an answer, whatever happens."""
-        assert self._transport is not None
         self._jobs = {job.request_id: job for job in jobs}
-        parts = [messages.PREDICT, *chain.from_iterable(job.parts for job in jobs), messages.BATCH_END]
-        if sum(map(len, parts)) <= _AT_ONCE:
-            self._transport.write(b"".join(parts))
-        else:
-            self._transport.writelines(parts)
-        for job in jobs:
-            job.parts = []
+        self._channel.predict([job.take_request() for job in jobs])
         self._deadline = self._loop.time() + self._patience_s
         if self._watch is None:
             self._watch = self._loop.call_at(self._deadline, self._look)
@@ -92,28 +93,21 @@ class WorkerConnection(asyncio.Protocol):
     def close(self) -> None:
         """End the connection; its batch fails."""
         self.leaving = True
-        if self._transport is not None:
-            self._transport.abort()
+        self._channel.close()
 
-    # ---- what the loop calls -----------------------------------------------------------------
+    # ---- what its channel brings -------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        self._transport = cast(asyncio.Transport, transport)
+    def hear(self, reply: Reply | None) -> None:
+        """See ``Asker``."""
+        if reply is None:
+            self._ended()
+        elif self._loading is None:
+            self._answer(reply)
+        elif not self._loading.done():
+            self._loading.set_result(reply)
 
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        for reply in self._reader.feed(data):
-            if self._loading is not None:
-                if not self._loading.done():
-                    self._loading.set_result(reply)
-            else:
-                self._answer(reply)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
+    def _ended(self) -> None:
         self.leaving = True
-        self._transport = None
         if self._watch is not None:
             self._watch.cancel()
         if self._loading is not None and not self._loading.done():
@@ -124,31 +118,31 @@ class WorkerConnection(asyncio.Protocol):
     # ---- answers -------------------------------------------------------------------------------
 
     def _answer(self, reply: Reply) -> None:
-        if reply.code != messages.SUCCESS:
+        code, message, predictions = reply
+        if code != _SUCCESS:
             # TorchServe's own: what it calls too large an entity is a lack of memory.
-            status = 507 if reply.code == 413 else reply.code
-            text = reply.message.decode(errors="replace")
-            self._fail(Refusal(status, "InternalServerException", text))
+            status = 507 if code == 413 else code
+            self._fail(Refusal(status, "InternalServerException", message.decode(errors="replace")))
             self._rest()
             return
         goes_on = False
-        for prediction in reply.predictions:
-            job = self._jobs.get(prediction.request_id)
+        jobs = self._jobs
+        for request_id, content_type, status, headers, body in predictions:
+            job = jobs.get(request_id)
             if job is None:
                 logger.error("a worker answered a request that it did not have")
                 self.close()
                 return
-            more = _has_more(prediction)
+            more = _STREAM_NEXT in headers
             goes_on |= more
-            job.deliver(
-                Answer(prediction.status, prediction.content_type, prediction.headers, prediction.body, more)
-            )
+            job.deliver(Answer(status, content_type, headers, body, more))
         if goes_on:
             self._deadline = self._loop.time() + self._patience_s
             return
-        answered = {prediction.request_id for prediction in reply.predictions}
-        for request_id in self._jobs.keys() - answered:
-            self._jobs[request_id].deliver(worker_died())
+        if len(predictions) != len(jobs):
+            answered = {prediction[0] for prediction in predictions}
+            for request_id in jobs.keys() - answered:
+                jobs[request_id].deliver(worker_died())
         self._jobs = {}
         self._rest()
 
@@ -173,7 +167,3 @@ class WorkerConnection(asyncio.Protocol):
             return
         logger.error("a worker did not answer in %g s, and is started anew", self._patience_s)
         self.close()
-
-
-def _has_more(prediction: Prediction) -> bool:
-    return any(name == messages.STREAM_NEXT and value == b"true" for name, value in prediction.headers)

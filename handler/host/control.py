@@ -3,8 +3,8 @@
 A unix socket of type SEQPACKET in the private runtime directory; one message is one packet.
 
 - ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
-  as passed descriptors, and a connected socket where TorchServe's protocol is spoken, if nobody
-  is going to connect (``direct/``). Answered by ``ready`` once the host listens where TorchServe is going
+  as passed descriptors. With a ``channel``, the number of one of this process, nobody is going to connect
+  (``direct/``). Answered by ``ready`` once the host listens where TorchServe is going
   to connect, by ``refused`` and the reason, by ``stock`` and the reason: TorchServe's own worker
   is to serve this model; or by ``pool`` and the name of the pool that is to. The connection then
   stays open: its end on either side ends the worker. ``served`` says of an ordinary model that the
@@ -35,7 +35,7 @@ STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
-_BESIDE = "beside"  # a field that may be missing
+_BESIDE, _CHANNEL = "beside", "channel"  # fields that may be missing
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Registration:
     model_dir: str
     metrics_config: str
     arguments: list[str]
+    channel: int = 0  # asks it, in the place of TorchServe's connection; 0: none
     beside: int = 0  # the process of the shim of TorchServe's worker that it is beside; 0: it is none's
 
 
@@ -77,7 +78,7 @@ def same_user(peer: socket.socket) -> bool:
 def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
     """The next message and the descriptors passed with it; empty at the end."""
     try:
-        message, descriptors, _flags, _address = socket.recv_fds(peer, shim.MESSAGE_LIMIT, 3)
+        message, descriptors, _flags, _address = socket.recv_fds(peer, shim.MESSAGE_LIMIT, 2)
     except ConnectionError:
         return b"", []
     return message, descriptors
@@ -110,7 +111,7 @@ def parse_registration(message: bytes) -> Registration:
     """The fields of a ``register`` message; raises WorkerRefused."""
     kind, *pairs = message.decode(errors="replace").split("\0")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind != "register" or fields.keys() - {_BESIDE} != _FIELDS or not fields["pid"].isdecimal():
+    if kind != "register" or fields.keys() - {_BESIDE, _CHANNEL} != _FIELDS or not fields["pid"].isdecimal():
         raise WorkerRefused(f"the pool host cannot parse this request: {message[:200]!r}")
     if fields["protocol"] != shim.PROTOCOL:
         raise WorkerRefused(
@@ -122,6 +123,7 @@ def parse_registration(message: bytes) -> Registration:
         model_dir=fields["model_dir"],
         metrics_config=fields["metrics_config"],
         arguments=fields["arguments"].split(shim.ARGUMENT_SEPARATOR),
+        channel=int(fields.get(_CHANNEL, "0")),
         beside=int(fields.get(_BESIDE, "0")),
     )
 

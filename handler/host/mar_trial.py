@@ -10,7 +10,6 @@ started; one for each interpreter follows.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -154,15 +153,13 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         yield _Outcome(str(error))
         return
     yield _Outcome()
-    frontend, worker = socket.socketpair()
-    with manager, frontend, worker:
-        frontend.sendall(command)
+    with manager:
         for instance in manager.all_instances():
             with instance.acquire_session() as session:
                 session.global_("interpool.native.inside.process_guards", "report_crashes")(all_threads=False)
                 began = time.monotonic()
                 try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
-                failure, traces, weights = try_to_load(token.as_text(), worker.fileno()).to_value()
+                failure, traces, weights = try_to_load(token.as_text(), command).to_value()
             yield _Outcome(failure, weights, traces, time.monotonic() - began)
             if traces:
                 return

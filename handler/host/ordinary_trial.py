@@ -59,9 +59,11 @@ class Trial:
         self._manager = manager
         self._marker = marker
         self._wake = wake
-        assert first.stream is not None
+        self._channel = first.channel
+        self._stream: socket.socket | None = None
         with contextlib.ExitStack() as opened:  # there may be no descriptor for the next one
-            self._stream = opened.enter_context(socket.socket(fileno=os.dup(first.stream.fileno())))
+            if first.stream is not None:
+                self._stream = opened.enter_context(socket.socket(fileno=os.dup(first.stream.fileno())))
 
             def keep(descriptor: int) -> int:
                 opened.callback(os.close, descriptor)
@@ -158,6 +160,8 @@ class Trial:
             time.sleep(_PAUSE_S)
 
     def _is_left(self) -> bool:
+        if self._stream is None:
+            return self._channel is None or self._channel.is_closed
         try:
             return self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except OSError as error:
@@ -166,7 +170,12 @@ class Trial:
     def _load(self, session: Any) -> tuple[str, str]:
         """Why it cannot be loaded there, and why it is to have interpreters of its own; "" if not."""
         try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
-        reason, apart, weights = try_to_load(self._token, self._stream.fileno()).to_value()
+        source: int | bytes = b""
+        if self._stream is not None:
+            source = self._stream.fileno()
+        elif self._channel is not None:
+            source = self._channel.load_command
+        reason, apart, weights = try_to_load(self._token, source).to_value()
         if not reason:
             logger.info("%s in interpreter %d: %s", self._directory, session.interpreter_id, weights)
         return " ".join(reason.split()), apart

@@ -567,7 +567,7 @@ class PoolHost:
     def _register(self, peer: socket.socket, message: bytes, descriptors: list[int]) -> None:
         try:
             registration = control.parse_registration(message)
-            if len(descriptors) not in (2, 3):
+            if len(descriptors) != 2:
                 lacks = self._limits.refusal(self._unserved)
                 raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
@@ -602,7 +602,7 @@ class PoolHost:
             control.send(peer, *elsewhere)
             self._drop(peer)
             return
-        stdout, stderr, *stream = descriptors
+        stdout, stderr = descriptors
         worker = Worker(
             peer,
             registration,
@@ -613,8 +613,6 @@ class PoolHost:
             self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
-        if stream:
-            worker.connect(stream[0])
         self._peers.discard(peer)
         self._workers[peer] = worker
         worker.own_directory = self._ordinary.own_directory
@@ -647,11 +645,11 @@ class PoolHost:
                 f"interpool: this model asks for {wanted} interpreters, and pool {self._name!r} was "
                 f"started with {manager.min_size}; it keeps these until it is restarted\n"
             )
-        if worker.is_connected():
-            control.send(worker.peer, "ready")
-            self._take_up(worker)
-            return
         try:
+            if worker.connect():
+                control.send(worker.peer, "ready")
+                self._take_up(worker)
+                return
             listener = worker.listen()
         except WorkerRefused as error:
             self._refuse(worker.peer, str(error))

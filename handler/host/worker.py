@@ -37,7 +37,7 @@ from interpool.handler.worker_token import WorkerToken
 
 if TYPE_CHECKING:
     from interpool.handler.host.host_state import WorkerState
-    from interpool.native._native import Connection
+    from interpool.native._native import Channel, Connection
     from interpool.native.pool.manager import InterpreterManager
 
 
@@ -52,7 +52,6 @@ class Worker:
     ordinary: bool  # its archive is
     most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
     reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
-    direct: bool = False  # it was registered by the direct address, and not by a shim
     started: bool = False  # it has its model, and has said so to TorchServe
     told: End | None = None  # why it ends, if they said so
     settings: ModelSettings = field(init=False)
@@ -66,6 +65,7 @@ class Worker:
     since: float = field(default_factory=time.monotonic)
     listener: socket.socket | None = None
     stream: socket.socket | None = None  # TorchServe's connection, until the pool has it
+    channel: Channel | None = None  # in its place, if the direct address has registered it; likewise
     connection: Connection | None = None
     done_fd: int = -1
     failed_load: socket.socket | None = None  # readable once its load has failed; see failed_load.py
@@ -117,17 +117,21 @@ class Worker:
         self._enter("listening")
         return listener
 
-    def connect(self, stream: int) -> None:
-        """Take a connection that was passed with the registration, in the place of TorchServe's."""
-        self.direct = True
-        self.stream = socket.socket(fileno=stream)
-        self.stream.setblocking(True)
+    def connect(self) -> bool:
+        """Take the channel by which it is asked; False if TorchServe is going to connect.
 
-    def is_connected(self) -> bool:
-        """Whether it came with a connection: then it is tried next, and nobody is listened for."""
-        if self.direct:
-            self._enter("tried")
-        return self.direct
+        Raises:
+            WorkerRefused: there is no such channel.
+        """
+        from interpool.native._native import Channel
+
+        if not self.direct:
+            return False
+        self.channel = Channel.find(self.registration.channel)
+        if self.channel is None:
+            raise WorkerRefused(f"channel {self.registration.channel} is not open in this process")
+        self._enter("tried")
+        return True
 
     def accept(self) -> bool:
         """Take the frontend's connection; False if it is not there.
@@ -147,12 +151,14 @@ class Worker:
 
     def serve(self, manager: InterpreterManager) -> None:
         """Let the pool serve the connection from now on."""
-        assert self.stream is not None
         self.done_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.failed_load, self._failed_load_end = socket.socketpair()
         stream, self.stream = self.stream, None
+        channel, self.channel = self.channel, None
+        asked_by = stream.detach() if stream is not None else channel
+        assert asked_by is not None
         self.connection = manager.serve(
-            stream.detach(),
+            asked_by,
             module=TRACED_MODULE if self.traced else SERVICE_MODULE,
             function=TRACED_FUNCTION if self.traced else SERVICE_FUNCTION,
             worker=self.token().as_text(),
@@ -191,6 +197,11 @@ class Worker:
             most_answer_bytes=self.most_answer_bytes,
             notes=not self.direct,
         )
+
+    @property
+    def direct(self) -> bool:
+        """Whether it was registered by the direct address, and not by a shim."""
+        return bool(self.registration.channel)
 
     @property
     def call_limit_s(self) -> float | None:
@@ -266,6 +277,9 @@ class Worker:
         if self.stream is not None:
             self.stream.close()
             self.stream = None
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
         for descriptor in self.stdio:
             os.dup2(_nowhere(), descriptor, inheritable=False)
         if self.connection is None:

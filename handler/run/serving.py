@@ -13,6 +13,7 @@ from pathlib import Path
 
 from interpool.handler.config import HostSettings
 from interpool.handler.direct.application import Application, Limits
+from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.replies import Headers
@@ -107,8 +108,12 @@ class Serving:
             host = HostThread(settings)
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)
+            channels = Channels()
+            stack.callback(channels.close)
             stdio = (sys.stderr.fileno(), sys.stderr.fileno())
-            await asyncio.gather(*(self._serve(each, host, settings, stdio, stack) for each in archives))
+            await asyncio.gather(
+                *(self._serve(each, host, settings, channels, stdio, stack) for each in archives)
+            )
             yield
 
     async def _serve(
@@ -116,11 +121,12 @@ class Serving:
         archive: Archive,
         host: HostThread,
         settings: HostSettings,
+        channels: Channels,
         stdio: tuple[int, int],
         stack: contextlib.AsyncExitStack,
     ) -> None:
         queue = ModelQueue(archive.settings)
-        workers = Workers(host.runtime_dir, archive.files, queue, stdio)
+        workers = Workers(host.runtime_dir, archive.files, queue, channels, stdio)
         stack.push_async_callback(workers.close)
         count = archive.workers or WORKERS_PER_INTERPRETER * settings.interpreters
         try:

@@ -22,7 +22,7 @@ if interpreter_id() is not None:
     )
 
 from interpool.native import _native, provision
-from interpool.native._native import Connection, InterpreterSession, MovableObject, PyObj
+from interpool.native._native import Channel, Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.pool.host_torch import watch_host_torch, without_torch_imports
@@ -193,7 +193,7 @@ class InterpreterManager:
 
     def serve(
         self,
-        fd: int,
+        asked_by: int | Channel,
         *,
         module: str,
         function: str,
@@ -203,16 +203,17 @@ class InterpreterManager:
         pinned: bool = False,
         share: int | None = None,
     ) -> Connection:
-        """Answer a connected stream socket that uses TorchServe's worker protocol.
+        """Answer a connected stream socket, or a channel, that uses TorchServe's worker protocol.
 
         A native thread reads whole messages without any GIL, and leases an interpreter for each. In each
-        interpreter it calls ``module.function(worker, fd, load_command)`` once, and then the returned service
+        interpreter it calls ``module.function(worker, load_command)`` once, and then the returned service
         for each message. ``service(message)`` returns ``(reply, keep_open)``, the reply as bytes or a
         bytearray. ``load_command`` is the connection's first message, TorchServe's load command. A message is
         a memoryview that is valid only during its call.
 
         Args:
-            fd: the socket's descriptor; the connection owns it from now on, and closes it if this raises.
+            asked_by: the socket's descriptor, or a channel; the connection owns it from now on, and closes
+                it if this raises.
             module: importable in the interpreters.
             function: its function, as above.
             worker: passed through.
@@ -227,7 +228,7 @@ class InterpreterManager:
             ValueError: ``share`` is less than one.
         """
         return self._pool.serve(
-            fd,
+            asked_by,
             module=module,
             function=function,
             worker=worker,

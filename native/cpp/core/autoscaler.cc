@@ -128,11 +128,16 @@ void Pool::wake_autoscaler() {
 
 void Pool::autoscale() {
   const auto review_every = seconds(options_.park_after);
-  std::unique_lock lock(mutex_);
+  Locked locked(*this);
+  auto& lock = locked.lock();
   if (active_ <= max_size_) {  // else it was made smaller, and is reviewed at once
     review_at_ = Clock::now() + review_every;
   }
-  while (!closed_) {
+  for (;;) {
+    tell_listeners(lock);
+    if (closed_) {
+      break;
+    }
     if (is_short() && !may_start()) {
       autoscaler_.wait_until(lock, retry_at_);
     } else if (active_ < min_size_) {
@@ -308,8 +313,8 @@ void Pool::fill(std::unique_lock<std::mutex>& lock) {
     try {
       starters.emplace_back([this] {
         reported([this] {
-          std::unique_lock own(mutex_);
-          add_one(own);
+          Locked own(*this);
+          add_one(own.lock());
         });
       });
     } catch (const std::exception&) {
@@ -318,6 +323,7 @@ void Pool::fill(std::unique_lock<std::mutex>& lock) {
   }
   const bool added = reported([&] { add_one(lock); });
   if (lock.owns_lock()) {
+    tell_listeners(lock);
     lock.unlock();
   }
   starters.clear();
@@ -354,7 +360,7 @@ void Pool::park_surplus(std::unique_lock<std::mutex>& lock) {
 
 // Takes `mutex_` itself.
 void Pool::end_parking(const Interpreter& interpreter) {
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   Slot& slot = *slot_of(interpreter);
   slot.parking.reset();
   for (const Flow* flow : queue_.waiting()) {

@@ -1,7 +1,6 @@
 #include "connection.h"
 
 #include <pthread.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,16 +27,21 @@ constexpr std::string_view kRepeated =
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd)
-    : pool_(std::move(pool)), fd_(fd), service_(std::move(service)), done_fd_(done_fd) {}
+Connection::Connection(std::shared_ptr<Pool> pool, std::shared_ptr<Wire> wire, Service service, int done_fd)
+    : pool_(std::move(pool)), wire_(std::move(wire)), service_(std::move(service)), done_fd_(done_fd) {}
 
-std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd, Service service,
-                                              int done_fd) {
+std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, std::shared_ptr<Wire> wire,
+                                              Service service, int done_fd) {
   try {
     if (service.share.has_value()) {
       pool->set_share(service.affinity, *service.share);
     }
-    std::shared_ptr<Connection> connection(new Connection(std::move(pool), fd, std::move(service), done_fd));
+    std::shared_ptr<Connection> connection(
+        new Connection(std::move(pool), wire, std::move(service), done_fd));
+    wire->offer_to([served = std::weak_ptr(connection)](const Frame& frame) {
+      const auto here = served.lock();
+      return here != nullptr && here->take(frame);
+    });
     start_model_thread(
         [connection] {
           pthread_setname_np(pthread_self(), "interpool-conn");
@@ -46,7 +50,7 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
         Directory::kOwn);
     return connection;
   } catch (...) {
-    ::close(fd);
+    wire->close();
     throw;
   }
 }
@@ -55,8 +59,9 @@ std::shared_ptr<Connection> Connection::serve(std::shared_ptr<Pool> pool, int fd
 // answer is written.
 class Connection::Lease {
  public:
-  Lease(Connection& connection, const RequestIds& requests)
-      : connection_(connection), interpreter_(connection.acquire()) {
+  // The caller has leased `interpreter`, which is released here, also if this throws.
+  Lease(Connection& connection, const RequestIds& requests, Interpreter& interpreter)
+      : connection_(connection), interpreter_(interpreter) {
     try {
       if (!connection_.service_.pinned) {
         thread_ = ModelThread::of(interpreter_, connection_.service_.affinity);
@@ -93,6 +98,7 @@ class Connection::Lease {
       work();
     }
   }
+  void post(std::function<void()> work) const { thread_->post(std::move(work)); }
 
  private:
   Connection& connection_;
@@ -102,12 +108,27 @@ class Connection::Lease {
   Pool::Requests answered_;
 };
 
+// A message that was taken from the thread that asks.
+struct Connection::Turn {
+  Turn(std::shared_ptr<Connection> asked, Frame message)
+      : connection(std::move(asked)), frame(std::move(message)) {}
+
+  const std::shared_ptr<Connection> connection;
+  Frame frame;
+  std::optional<Lease> lease;
+};
+
 void Connection::run() {
   // Each step by itself: if one fails for lack of memory, the others are still done.
-  bool left_unread = false;
-  reported([&] { left_unread = answer_all(); });
+  reported([&] { answer_all(); });
+  wire_->close();
+  if (pool_->stop_waiting(*this)) {
+    taken_.reset();
+    end_turn();
+  }
+  wait_for_turn();
   reported([&] {
-    if (left_unread) {
+    if (wire_->left_unread()) {
       AnsweredRequests::of_process().remove(answered_);
     } else {
       AnsweredRequests::of_process().end(std::move(answered_));
@@ -120,26 +141,22 @@ void Connection::run() {
   {
     const std::lock_guard lock(mutex_);
     open_ = false;
-    ::close(fd_);
   }
-  ended_.notify_all();
+  changed_.notify_all();
   const uint64_t one = 1;
   if (::write(done_fd_, &one, sizeof one) != sizeof one) {
     report(service_, "its end could not be reported");
   }
 }
 
-// Whether TorchServe left anything unread of what was sent to it.
-bool Connection::answer_all() {
-  FrameReader reader(fd_);
+void Connection::answer_all() {
   try {
-    while (const auto frame = reader.next()) {
+    while (const auto frame = wire_->next()) {
       if (load_command_.empty()) {
         const std::lock_guard lock(mutex_);
-        load_command_ = *frame;
+        load_command_ = frame->message.bytes;
       }
-      const double received = in_seconds(Clock::now().time_since_epoch());
-      if (!answer({*frame, reader.memory(), received}, reader.request_ids())) {
+      if (!answer(*frame)) {
         break;
       }
     }
@@ -151,40 +168,138 @@ bool Connection::answer_all() {
       report(service_, error.what());
     }
   }
-  return reader.left_unread();
 }
 
-bool Connection::answer(const Interpreter::Message& message, const RequestIds& ids) {
-  if (AnsweredRequests::of_process().repeats(ids, std::exchange(answered_, {}))) {
-    return refuse(ids);
+void Connection::wait_for_turn() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !busy_; });
+  busy_ = true;
+}
+
+void Connection::end_turn() {
+  {
+    const std::lock_guard lock(mutex_);
+    busy_ = false;
   }
+  changed_.notify_all();
+}
+
+bool Connection::answer(const Frame& frame) {
+  if (wire_->may_repeat() &&
+      AnsweredRequests::of_process().repeats(frame.ids, std::exchange(answered_, {}))) {
+    return refuse(frame.ids);
+  }
+  Interpreter::Answer result = answer_in_turn(frame);
+  if (closing_) {
+    return false;  // nobody waits for the answer
+  }
+  return send(std::move(result.bytes), frame.ids) && result.keep_open;
+}
+
+Interpreter::Answer Connection::answer_in_turn(const Frame& frame) {
+  wait_for_turn();
+  const struct EndOfTurn {
+    Connection& connection;
+    ~EndOfTurn() { connection.end_turn(); }
+  } end{*this};
   Interpreter::Answer result;
   int rounds = 0;
   do {
-    Lease lease(*this, ids);
+    Lease lease(*this, frame.ids, acquire());
     if (!closing_) {
-      lease.run([&] { result = answer_in(lease.call(), message); });
+      lease.run([&] { result = answer_in(lease.call(), frame.message); });
     }
     if (closing_) {
-      return false;  // nobody waits for the answer
+      break;
     }
     if (!result.elsewhere) {
-      lease.count({ids.size(), !is_success(result.bytes)});
+      lease.count({frame.ids.size(), !is_success(result.bytes)});
     } else if (++rounds > kMostRounds) {
       throw Error("a service that answers None has its interpreter retired, or serves its model elsewhere");
     }
   } while (result.elsewhere);
-  return send(result.bytes, ids) && result.keep_open;
+  return result;
 }
 
-bool Connection::send(const std::string& answer, const RequestIds& ids) {
+bool Connection::take(const Frame& frame) {
+  if (service_.pinned) {
+    return false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (busy_ || closing_ || load_command_.empty()) {
+      return false;
+    }
+    busy_ = true;
+  }
+  taken_ = frame;
+  bool is_taken = false;
+  reported([&] { is_taken = pool_->acquire_for(service_.affinity, shared_from_this()); });
+  if (!is_taken) {
+    taken_.reset();
+    end_turn();
+  }
+  return is_taken;
+}
+
+void Connection::leased(Interpreter* interpreter) noexcept {
+  Frame frame = std::move(*taken_);
+  taken_.reset();
+  const bool is_posted = interpreter != nullptr && reported([&] {
+                           std::shared_ptr<Turn> turn;
+                           try {
+                             turn = std::make_shared<Turn>(shared_from_this(), frame);
+                           } catch (...) {
+                             pool_->release(*interpreter);
+                             throw;
+                           }
+                           turn->lease.emplace(*this, turn->frame.ids, *interpreter);
+                           turn->lease->post([turn] { turn->connection->answer_taken(*turn); });
+                         });
+  if (!is_posted) {
+    end_turn();
+    wire_->put_back(std::move(frame));
+  }
+}
+
+// On the model's thread.
+void Connection::answer_taken(Turn& turn) {
+  Interpreter::Answer result;
+  try {
+    if (!closing_) {
+      result = answer_in(turn.lease->call(), turn.frame.message);
+    }
+  } catch (const RemoteError& error) {
+    report(service_, (error.what() + ("\n" + error.traceback_text)).c_str());
+  } catch (const std::exception& error) {
+    report(service_, error.what());
+  }
+  turn.lease->count({turn.frame.ids.size(), !is_success(result.bytes)});
+  turn.lease.reset();
+  end_turn();
+  if (result.elsewhere && !closing_) {
+    wire_->put_back(std::move(turn.frame));
+    return;
+  }
+  if (!result.bytes.empty() && !closing_) {
+    wire_->send(std::move(result.bytes));
+  }
+  if (!result.keep_open || closing_) {
+    wire_->close();
+  }
+}
+
+bool Connection::send(std::string answer, const RequestIds& ids) {
+  if (!wire_->may_repeat()) {
+    return wire_->send(std::move(answer));
+  }
   AnsweredRequests& all_answered = AnsweredRequests::of_process();
   if (is_success(answer)) {
     answered_.assign(ids.begin(), ids.end());
     // Before it is sent: as soon as TorchServe reads it, another worker may get them.
     all_answered.add(answered_);
   }
-  const bool sent = send_all(fd_, answer);
+  const bool sent = wire_->send(std::move(answer));
   if (!sent) {
     all_answered.remove(std::exchange(answered_, {}));
   }
@@ -198,7 +313,7 @@ bool Connection::refuse(const RequestIds& ids) {
                "interpool: %s: TorchServe has sent on what a worker had answered that it stopped; "
                "%zu failed instead of being answered twice\n",
                service_.affinity.c_str(), ids.size());
-  return send_all(fd_, failure(kRepeatedCode, kRepeated));
+  return wire_->send(failure(kRepeatedCode, kRepeated));
 }
 
 Interpreter::Answer Connection::answer_in(WatchedCall& call, const Interpreter::Message& message) {
@@ -210,7 +325,7 @@ Interpreter::Answer Connection::answer_in(WatchedCall& call, const Interpreter::
   void*& service = services_[&interpreter];
   if (service == nullptr) {
     const Held factory(interpreter, interpreter.global(service_.module, service_.function));
-    service = interpreter.serve(factory.get(), service_.worker, fd_, load_command_);
+    service = interpreter.serve(factory.get(), service_.worker, load_command_);
   }
   const Interruptible here(interpreter, call.number(), /*shielded=*/true);
   return interpreter.answer(service, message);
@@ -252,11 +367,11 @@ Interpreter& Connection::acquire() {
 }
 
 void Connection::close() {
-  const std::lock_guard lock(mutex_);
-  closing_ = true;
-  if (open_) {
-    ::shutdown(fd_, SHUT_RDWR);  // wakes the thread; it closes the descriptor
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
   }
+  wire_->close();  // wakes the thread
 }
 
 std::shared_ptr<WatchedCall> Connection::call() const {
@@ -319,7 +434,7 @@ std::string Connection::load_command() const {
 bool Connection::join(double timeout) {
   const auto deadline = after("a timeout", timeout);
   std::unique_lock lock(mutex_);
-  return ended_.wait_until(lock, deadline, [this] { return !open_; });
+  return changed_.wait_until(lock, deadline, [this] { return !open_; });
 }
 
 }  // namespace interpool

@@ -1,4 +1,4 @@
-// One of TorchServe's worker connections, served by a thread of its own.
+// A worker's connection, by which TorchServe or the direct address asks it.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,12 @@
 #include "answered_requests.h"
 #include "pool.h"
 #include "watched_call.h"
+#include "wire.h"
 
 namespace interpool {
 
 // What a connection does with each message, inside a leased interpreter: it calls what
-// `module.function(worker, fd, load_command)` has made there of the connection's first message,
+// `module.function(worker, load_command)` has made there of the connection's first message,
 // `(message) -> (bytes, keep_open)`.
 struct Service {
   std::string module;
@@ -29,15 +30,18 @@ struct Service {
   std::optional<int64_t> share;  // see Pool::set_share
 };
 
-// The thread waits for a message without an interpreter and without any GIL, and
+// Its thread waits for a message without an interpreter and without any GIL, and
 // leases an interpreter only while one is being answered: by the model's own thread there, or by
-// this one if it is pinned, as the model is then loaded for it alone. `mutex_` guards what stands
-// below it, and orders shutdown against close of the descriptor; it is a leaf lock.
-class INTERPOOL_PUBLIC Connection {
+// this one if it is pinned, as the model is then loaded for it alone. A message that comes by a channel needs
+// this thread only in rare cases: it goes straight to the model's, once there is a lease. One message is
+// answered at a time. `mutex_` guards what stands below it; it is a leaf lock.
+class INTERPOOL_PUBLIC Connection final : public LeaseListener,
+                                          public std::enable_shared_from_this<Connection> {
  public:
-  // Takes `fd` over, also when it throws: ArgumentError for a share, std::system_error where no thread
+  // Ends `wire` also when it throws: ArgumentError for a share, std::system_error where no thread
   // starts. When all is over, writes a uint64 1 to `done_fd`, which the caller keeps open until then.
-  static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
+  static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, std::shared_ptr<Wire> wire,
+                                           Service service, int done_fd);
 
   // Ends it: a running call finishes in its interpreter, its answer is dropped, and a message that
   // still waits for an interpreter is dropped, too. Any thread.
@@ -63,12 +67,20 @@ class INTERPOOL_PUBLIC Connection {
  private:
   using RequestIds = std::vector<std::string_view>;
   class Lease;
+  struct Turn;
 
-  Connection(std::shared_ptr<Pool> pool, int fd, Service service, int done_fd);
+  Connection(std::shared_ptr<Pool> pool, std::shared_ptr<Wire> wire, Service service, int done_fd);
   void run();
-  bool answer_all();
-  bool answer(const Interpreter::Message& message, const RequestIds& ids);
-  bool send(const std::string& answer, const RequestIds& ids);
+  void answer_all();
+  bool answer(const Frame& frame);
+  Interpreter::Answer answer_in_turn(const Frame& frame);
+  // On the thread that asks: has the model's thread answer it, once an interpreter is free.
+  bool take(const Frame& frame);
+  void leased(Interpreter* interpreter) noexcept override;
+  void answer_taken(Turn& turn);
+  void wait_for_turn();
+  void end_turn();
+  bool send(std::string answer, const RequestIds& ids);
   bool refuse(const RequestIds& ids);
   Interpreter::Answer answer_in(WatchedCall& call, const Interpreter::Message& message);
   Interpreter& acquire();
@@ -76,19 +88,21 @@ class INTERPOOL_PUBLIC Connection {
   std::shared_ptr<WatchedCall> call() const;
 
   const std::shared_ptr<Pool> pool_;
-  const int fd_;
+  const std::shared_ptr<Wire> wire_;
   const Service service_;
   const int done_fd_;
   std::atomic<bool> closing_{false};  // written with `mutex_` held
   mutable std::mutex mutex_;
-  std::condition_variable ended_;
+  std::condition_variable changed_;
   bool open_ = true;
+  bool busy_ = false;                     // a message is being answered
   std::shared_ptr<WatchedCall> call_;     // the last one; null before the first
-  const RequestIds* requests_ = nullptr;  // of the running call; the thread's, while it runs
+  const RequestIds* requests_ = nullptr;  // of the running call, which has them
   std::string load_command_;              // written once, by the thread, which reads it without the lock
-  // For its own thread only: the interpreter of a pinned connection, and what answers in each.
+  // For the thread that has made it busy: the interpreter of a pinned connection, and what answers in each.
   std::optional<int> home_;
   std::map<Interpreter*, void*> services_;
+  std::optional<Frame> taken_;      // waits for a lease
   AnsweredRequests::Ids answered_;  // the last message's, if it was
 };
 

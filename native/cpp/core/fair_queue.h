@@ -33,6 +33,8 @@
 
 namespace interpool {
 
+class LeaseListener;
+
 // Guarded by its owner's mutex. It calls no other code.
 class FairQueue {
  public:
@@ -44,6 +46,7 @@ class FairQueue {
     const Clock::time_point since;
     void* granted = nullptr;  // what it waited for
     std::condition_variable wake = {};
+    LeaseListener* listener = nullptr;  // hears of it; null: a thread waits
   };
   struct Flow {
     explicit Flow(std::string affinity) : name(std::move(affinity)) {}

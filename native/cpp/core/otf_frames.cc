@@ -173,7 +173,7 @@ std::optional<std::string_view> FrameReader::next() {
   return message;
 }
 
-bool send_all(int fd, const std::string& bytes) {
+bool send_all(int fd, std::string_view bytes) {
   size_t sent = 0;
   while (sent < bytes.size()) {
     const ssize_t count = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);

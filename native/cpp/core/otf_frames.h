@@ -57,7 +57,7 @@ class FrameReader {
 };
 
 // Writes all of it to a socket, blocking or not; false when the peer is gone. Never raises SIGPIPE.
-bool send_all(int fd, const std::string& bytes);
+bool send_all(int fd, std::string_view bytes);
 
 // Whether it is an answer that hands TorchServe each request's own.
 bool is_success(std::string_view answer);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "../seam/reported.h"
 #include "model_thread.h"
 #include "visits.h"
 
@@ -196,8 +197,7 @@ void Pool::dispatch() {
     const double waited = in_seconds(Clock::now() - chosen->since);
     take(*slot, chosen->flow, chosen->thread, waited);
     queue_.stop_waiting(*chosen);
-    chosen->granted = slot;
-    chosen->wake.notify_one();
+    grant(*chosen, slot);
   }
 }
 
@@ -206,7 +206,88 @@ Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> ti
   if (timeout.has_value() && !(*timeout >= 0)) {
     throw ArgumentError("a timeout is a number of seconds, not " + number_text(*timeout));
   }
-  Interpreter& interpreter = lease(affinity, timeout, only);
+  return begun(lease(affinity, timeout, only), affinity);
+}
+
+bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListener> listener) {
+  Locked locked(*this);
+  Flow& flow = queue_.flow(affinity);
+  if (closed_ || flow.own.has_value()) {
+    return false;
+  }
+  const auto now = Clock::now();
+  Slot* slot = flow.waiters.empty() && may_have_more(flow) ? free_slot(flow, std::nullopt) : nullptr;
+  if (slot == nullptr && !may_listen(flow)) {
+    return false;
+  }
+  Listening& one = listening_.emplace_back(flow, this_thread(), now, std::move(listener));
+  if (slot != nullptr) {
+    take(*slot, flow, one.waiter.thread);
+    grant(one.waiter, slot);
+    dispatch();
+    return true;
+  }
+  queue_.wait(one.waiter, seconds_of(now));
+  dispatch();
+  if (!queue_.empty() && (may_raise_capacity() || may_raise_reserve())) {
+    wake_autoscaler();
+  }
+  return true;
+}
+
+bool Pool::stop_waiting(const LeaseListener& listener) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(listening_.begin(), listening_.end(),
+                                  [&](const Listening& one) { return one.listener.get() == &listener; });
+  if (found == listening_.end()) {
+    return false;
+  }
+  queue_.stop_waiting(found->waiter);
+  listening_.erase(found);
+  return true;
+}
+
+bool Pool::may_listen(const Flow& flow) const {
+  return !closed_ && active_ > 0 && !flow.own.has_value() && (flow.running > 0 || max_size_ == min_size_);
+}
+
+void Pool::grant(Waiter& waiter, Slot* slot) {
+  waiter.granted = slot;
+  if (waiter.listener == nullptr) {
+    waiter.wake.notify_one();
+    return;
+  }
+  const auto found = std::find_if(listening_.begin(), listening_.end(),
+                                  [&](const Listening& one) { return &one.waiter == &waiter; });
+  found->interpreter = slot != nullptr ? slot->interpreter : nullptr;
+  to_tell_.splice(to_tell_.end(), listening_, found);
+}
+
+void Pool::tell_listeners(std::unique_lock<std::mutex>& lock) {
+  for (auto one = listening_.begin(); one != listening_.end();) {
+    Waiter& waiter = (one++)->waiter;
+    if (!may_listen(waiter.flow)) {
+      queue_.stop_waiting(waiter);
+      grant(waiter, nullptr);
+    }
+  }
+  while (!to_tell_.empty()) {
+    std::list<Listening> told;
+    told.swap(to_tell_);
+    lock.unlock();
+    for (Listening& one : told) {
+      Interpreter* leased = nullptr;
+      reported([&] {
+        leased = one.interpreter != nullptr ? &begun(*one.interpreter, one.waiter.flow.name) : nullptr;
+      });
+      one.listener->leased(leased);
+    }
+    told.clear();
+    lock.lock();
+  }
+}
+
+Interpreter& Pool::begun(Interpreter& interpreter, const std::string& affinity) {
   try {
     interpreter.begin_lease(affinity);
   } catch (...) {
@@ -235,7 +316,8 @@ std::string Pool::why_none(const Flow& flow, std::optional<int> only, double tim
 
 Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
                          std::optional<int> only) {
-  std::unique_lock lock(mutex_);
+  Locked locked(*this);
+  auto& lock = locked.lock();
   Flow& flow = queue_.flow(affinity);
   refuse_if_hopeless(flow, only);
   // If others of the flow wait, this one waits behind them.
@@ -250,6 +332,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   Waiter waiter{flow, only, this_thread(), now};
   queue_.wait(waiter, seconds_of(now));
   dispatch();
+  tell_listeners(lock);
   if (waiter.granted == nullptr && !only.has_value()) {
     if (flow.own.has_value()) {
       want_more(flow, min_size_);
@@ -290,6 +373,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
     if (Clock::now() >= late_at) {
       late_at = Clock::time_point::max();
       dispatch();  // no lease need end for it
+      tell_listeners(lock);
     }
     if (waiter.granted != nullptr) {
       break;
@@ -315,7 +399,7 @@ void Pool::release(Interpreter& interpreter, Requests answered) {
   const std::optional<std::string> claimant = interpreter.take_claim();
   bool retires = interpreter.wants_to_retire();
   if (!retires) {
-    const std::lock_guard lock(mutex_);
+    const Locked locked(*this);
     Slot* slot = slot_of(interpreter);
     if (slot == nullptr || slot->state != State::kLeased) {
       return;
@@ -338,7 +422,7 @@ void Pool::release(Interpreter& interpreter, Requests answered) {
 
 void Pool::retire(Interpreter& interpreter, Requests answered) {
   ModelThread::forget_all(interpreter);
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   Slot* slot = slot_of(interpreter);
   if (slot == nullptr || slot->state != State::kLeased) {
     return;
@@ -359,7 +443,7 @@ void Pool::resize(int64_t min_size, int64_t max_size) {
     throw ArgumentError("a pool has at least one interpreter, and at most no fewer than at least; not " +
                         std::to_string(min_size) + " and " + std::to_string(max_size));
   }
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   if (options_.start == nullptr && static_cast<size_t>(min_size) > active_) {
     throw ArgumentError("this pool starts no interpreters, and has " + std::to_string(active_));
   }
@@ -376,7 +460,7 @@ void Pool::resize(int64_t min_size, int64_t max_size) {
 }
 
 void Pool::limit(int64_t count) {
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   const size_t most = std::max(active_, min_size_.load());
   if (count < 1 || static_cast<size_t>(count) > most) {
     const std::string size = std::to_string(most);
@@ -392,7 +476,7 @@ void Pool::set_share(const std::string& affinity, int64_t most) {
   if (most < 1) {
     throw ArgumentError("a share is at least one interpreter, not " + std::to_string(most));
   }
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   queue_.flow(affinity).share = static_cast<size_t>(most);
   dispatch();
 }
@@ -414,7 +498,7 @@ void Pool::wake_all() {
 
 void Pool::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const Locked locked(*this);
     closed_ = true;
     ending_ = false;
     wake_all();
@@ -427,7 +511,7 @@ void Pool::close() {
 }
 
 void Pool::close_for_good() {
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   ending_ = ending_ || !closed_;
   closed_ = true;
   autoscaler_.notify_one();

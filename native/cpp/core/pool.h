@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,17 @@ class INTERPOOL_PUBLIC Leaseholder {
 
  protected:
   ~Leaseholder() = default;
+};
+
+// Who gets a lease without a thread that waits for it.
+class INTERPOOL_PUBLIC LeaseListener {
+ public:
+  // A lease has begun. Null: it is not waited for any more, and acquire() waits, or says why none is to be
+  // had. On any thread, which holds no lock and no GIL; must not wait.
+  virtual void leased(Interpreter* interpreter) noexcept = 0;
+
+ protected:
+  ~LeaseListener() = default;
 };
 
 // While it lives, its thread calls `look` now and then while it waits for a lease, under no lock. What
@@ -98,6 +110,12 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt);
+  // The same without a thread that waits: `listener` hears of it, perhaps before this returns. False: it
+  // hears nothing, and is to use acquire(), which knows interpreters of `affinity`'s own, errors and time
+  // limits.
+  bool acquire_for(const std::string& affinity, std::shared_ptr<LeaseListener> listener);
+  // Has it hear nothing; false if it has heard, or hears just now.
+  bool stop_waiting(const LeaseListener& listener);
   // What a lease has answered, all of it by one batch.
   struct Requests {
     size_t count = 0;
@@ -223,8 +241,36 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   };
   using Flow = FairQueue::Flow;
   using Waiter = FairQueue::Waiter;
+  // A listener, and what it waits for or is to hear of.
+  struct Listening {
+    Listening(Flow& flow, int thread, Clock::time_point now, std::shared_ptr<LeaseListener> one)
+        : listener(std::move(one)), waiter{flow, std::nullopt, thread, now} {
+      waiter.listener = listener.get();
+    }
+
+    const std::shared_ptr<LeaseListener> listener;
+    Waiter waiter;
+    Interpreter* interpreter = nullptr;
+  };
+  // Has `mutex_` for a scope. Listeners hear of what was decided for them when it is no longer held.
+  class Locked {
+   public:
+    explicit Locked(Pool& pool) : pool_(pool), lock_(pool.mutex_) {}
+    ~Locked() { pool_.tell_listeners(lock_); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+    std::unique_lock<std::mutex>& lock() { return lock_; }
+
+   private:
+    Pool& pool_;
+    std::unique_lock<std::mutex> lock_;
+  };
 
   Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
+  Interpreter& begun(Interpreter& interpreter, const std::string& affinity);
+  // With `mutex_` held, which is not while they are told.
+  void tell_listeners(std::unique_lock<std::mutex>& lock);
 
   // All below with `mutex_` held.
   void refuse_if_hopeless(const Flow& flow, std::optional<int> only) const;
@@ -255,6 +301,10 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // Gives free interpreters to those who wait and may have them, until nobody is left.
   void dispatch();
   void wake_all();
+  // The lease of one that waits has begun, or it waits in vain.
+  void grant(Waiter& waiter, Slot* slot);
+  // Whether a listener may wait: somebody gives it what it waits for, without a look at the time.
+  bool may_listen(const Flow& flow) const;
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   // Is any of its minimum size on its way?
@@ -298,6 +348,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   LeaseCountersByModel counters_;
   uint64_t failed_starts_ = 0;
   FairQueue queue_;
+  std::list<Listening> listening_;  // those that wait
+  std::list<Listening> to_tell_;
   size_t limit_ = SIZE_MAX;
   size_t active_;      // slots free or leased, here and in what follows of those without an owner
   size_t capacity_;    // how many may be leased to any caller; those above are the reserve

@@ -85,7 +85,7 @@ void Pool::isolate(const std::string& affinity) {
   if (affinity.empty()) {
     throw ArgumentError("leases without an affinity cannot have interpreters of their own");
   }
-  const std::lock_guard lock(mutex_);
+  const Locked locked(*this);
   isolated(affinity);
   dispatch();
 }
@@ -134,7 +134,7 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
   std::vector<Interpreter*> interpreters;
   std::vector<Interpreter*> ended;
   {
-    const std::lock_guard lock(mutex_);
+    const Locked locked(*this);
     for (Slot& slot : slots_) {
       if (slot.state != State::kGivenUp && (!only.has_value() || slot.interpreter->id() == *only)) {
         slot.affinities.erase(affinity);

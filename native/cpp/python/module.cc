@@ -6,8 +6,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <variant>
+
 #include <interpool/package.h>
 
+#include "../core/channel.h"
 #include "../core/connection.h"
 #include "../core/movable.h"
 #include "../core/open_package.h"
@@ -17,6 +20,7 @@
 #include "../core/start_pool.h"
 #include "../seam/apart_thread.h"
 #include "../seam/guest_modules.h"
+#include "channels.h"
 #include "host_gil.h"
 #include "lease_wait.h"
 
@@ -436,17 +440,24 @@ PYBIND11_MODULE(_native, module) {
           py::arg("dump"))
       .def(
           "serve",
-          [](std::shared_ptr<Pool> pool, int fd, std::string in_module, std::string function,
-             std::string worker, std::string affinity, int done_fd, bool pinned,
-             std::optional<int64_t> share) {
+          [](std::shared_ptr<Pool> pool, const std::variant<int, std::shared_ptr<Channel>>& asked_by,
+             std::string in_module, std::string function, std::string worker, std::string affinity,
+             int done_fd, bool pinned, std::optional<int64_t> share) {
             const WithoutHostGil free;
-            return Connection::serve(std::move(pool), fd,
+            std::shared_ptr<Wire> wire;
+            if (const int* fd = std::get_if<int>(&asked_by)) {
+              wire = std::make_shared<SocketWire>(*fd);
+            } else {
+              wire = std::get<std::shared_ptr<Channel>>(asked_by);
+            }
+            return Connection::serve(std::move(pool), std::move(wire),
                                      Service{std::move(in_module), std::move(function), std::move(worker),
                                              std::move(affinity), pinned, share},
                                      done_fd);
           },
-          py::arg("fd"), py::kw_only(), py::arg("module"), py::arg("function"), py::arg("worker"),
-          py::arg("affinity"), py::arg("done_fd"), py::arg("pinned") = false, py::arg("share") = py::none())
+          py::arg("asked_by").none(false), py::kw_only(), py::arg("module"), py::arg("function"),
+          py::arg("worker"), py::arg("affinity"), py::arg("done_fd"), py::arg("pinned") = false,
+          py::arg("share") = py::none())
       .def("set_share", &Pool::set_share, py::arg("affinity"), py::arg("most"),
            py::call_guard<WithoutHostGil>())
       .def("isolate", &Pool::isolate, py::arg("affinity"), py::call_guard<WithoutHostGil>())
@@ -543,6 +554,8 @@ Raises:
           R"(Drop the copy in that interpreter, or all copies.
 
 The next need makes a new one, as the object was at first.)");
+
+  add_channels(module);
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())

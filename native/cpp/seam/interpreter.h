@@ -143,14 +143,21 @@ class Interpreter {
   // called through `_interpool.call_interruptible`.
   virtual void begin_interruptible(uint64_t call, bool shielded) = 0;
   virtual void end_interruptible(uint64_t call) noexcept = 0;
-  // What answers a served connection's messages in here: `factory(worker, fd, load_command)`.
-  virtual void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) = 0;
+  // What answers a served connection's messages in here: `factory(worker, load_command)`.
+  virtual void* serve(void* factory, const std::string& worker, const std::string& load_command) = 0;
+  // Who takes the parts of an answer that come before its last one. Any thread, no GIL; false if nobody does.
+  class Receiver {
+   public:
+    virtual ~Receiver() = default;
+    virtual bool send_part(std::string_view bytes) = 0;
+  };
   // `service(message)`, which gives (bytes, keep the connection open), or None for elsewhere. The message is
   // not copied: views of it that are kept have its memory in common with the caller.
   struct Message {
     std::string_view bytes;
     std::shared_ptr<const void> memory;  // they lie in it
     double received = 0;                 // by time.monotonic(): when the last of them was
+    std::shared_ptr<Receiver> receiver = nullptr;
   };
   struct Answer {
     std::string bytes;

@@ -76,6 +76,26 @@ PyObject* message_received(PyObject*, PyObject*) {
   return PyFloat_FromDouble(LentView::last_received());
 }
 
+// send_part(part: buffer) -> None
+//
+// Sends a part of the answer to the message that is being answered here. BrokenPipeError if nobody takes it.
+PyObject* send_part(PyObject*, PyObject* part) {
+  Py_buffer bytes{};
+  check(PyObject_GetBuffer(part, &bytes, PyBUF_SIMPLE));
+  const auto receiver = LentView::current_receiver();
+  bool sent = false;
+  if (receiver != nullptr) {
+    const WithoutGil released;
+    sent = receiver->send_part({static_cast<const char*>(bytes.buf), static_cast<size_t>(bytes.len)});
+  }
+  PyBuffer_Release(&bytes);
+  if (!sent) {
+    PyErr_SetString(PyExc_BrokenPipeError, "nobody waits for this answer any more");
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
 // want_anomaly_mode(wanted: bool) -> None: autograd's anomaly mode, without its search
 // for NaNs, is on in this process while any interpreter wants it.
 PyObject* want_anomaly_mode(PyObject*, PyObject* wanted) {
@@ -102,6 +122,7 @@ PyMethodDef functions[] = {
     {"changed_dicts", guarded<changed_dicts>, METH_O, "changed_dicts(watch) -> list of (place, bindings)"},
     {"interpreter_id", guarded<interpreter_id>, METH_NOARGS, "interpreter_id() -> int"},
     {"message_received", guarded<message_received>, METH_NOARGS, "message_received() -> seconds"},
+    {"send_part", guarded<send_part>, METH_O, "send_part(part) -> None"},
     {"share_storages", guarded<share_storages>, METH_VARARGS,
      "share_storages(key, tensors, excluded, at_least, tick) -> counts"},
     {"decode_requests", fast(guarded<decode_requests>), METH_FASTCALL,

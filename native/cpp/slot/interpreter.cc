@@ -268,9 +268,9 @@ class PythonInterpreter final : public Interpreter {
 
   void end_interruptible(uint64_t call) noexcept override { interpool::end_interruptible(call); }
 
-  void* serve(void* factory, const std::string& worker, int fd, const std::string& load_command) override {
-    return checked(PyObject_CallFunction(static_cast<PyObject*>(factory), "s#iy#", worker.data(),
-                                         static_cast<Py_ssize_t>(worker.size()), fd, load_command.data(),
+  void* serve(void* factory, const std::string& worker, const std::string& load_command) override {
+    return checked(PyObject_CallFunction(static_cast<PyObject*>(factory), "s#y#", worker.data(),
+                                         static_cast<Py_ssize_t>(worker.size()), load_command.data(),
                                          static_cast<Py_ssize_t>(load_command.size())))
         .release();
   }

@@ -39,6 +39,7 @@ PyTypeObject* message_type() {
 
 Ref view_of(const Interpreter::Message& message) {
   auto owned = std::make_unique<Interpreter::Message>(message);
+  owned->receiver.reset();  // who keeps a view needs the memory, and nothing else of the message
   auto* made = PyObject_New(MessageObject, message_type());
   const Ref object = checked(reinterpret_cast<PyObject*>(made));
   made->message = owned.release();
@@ -47,17 +48,30 @@ Ref view_of(const Interpreter::Message& message) {
 
 double received_last = 0;  // in a private copy: this interpreter's
 
+// Of the message that is being answered; under the GIL. Never destroyed, as threads may outlast static
+// destructors.
+std::shared_ptr<Interpreter::Receiver>& receiver() {
+  static auto* const current = new std::shared_ptr<Interpreter::Receiver>;
+  return *current;
+}
+
 }  // namespace
 
 LentView::LentView(const Interpreter::Message& message) : view_(view_of(message)) {
   received_last = message.received;
+  receiver() = message.receiver;
 }
 
 double LentView::last_received() {
   return received_last;
 }
 
+std::shared_ptr<Interpreter::Receiver> LentView::current_receiver() {
+  return receiver();
+}
+
 LentView::~LentView() {
+  receiver().reset();
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);  // of the call, if it raised
   if (!steal(PyObject_CallMethod(view_.get(), "release", nullptr))) {

@@ -18,6 +18,8 @@ class LentView {
   PyObject* view() const { return view_.get(); }
   // When the last message in this interpreter was received, by time.monotonic(); 0 before any.
   static double last_received();
+  // Of the message that is being answered in this interpreter; null if none is.
+  static std::shared_ptr<Interpreter::Receiver> current_receiver();
 
  private:
   const Ref view_;

@@ -84,7 +84,7 @@ class Served:
         """What answers a connection's frames."""
         with open(os.devnull, "wb") as log:
             worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
-            yield session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, self._load_command(**load))
+            yield session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, self._load_command(**load))
 
     def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
         """The reply's status and rest, and whether the connection stays open; of the load without a frame."""

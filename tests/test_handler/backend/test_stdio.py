@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from interpool.handler.backend import stdio
-from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter, TruncatedFrameError
+from interpool.handler.backend.wire import FramePeeker, FrameReader, TruncatedFrameError
 
 
 @contextmanager
@@ -294,14 +294,3 @@ def test_a_frame_is_peeked_at_in_a_connection_that_goes_on_to_block() -> None:
             socket.setdefaulttimeout(before)
         assert os.get_blocking(near.fileno())
         assert near.recv(6) == b"abcdef"
-
-
-def test_a_reply_is_written_whole_even_if_the_socket_is_slow() -> None:
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
-    data = bytes(1 << 20)
-    with ThreadPoolExecutor(1) as threads, open(read_end, "rb") as reader:
-        job = threads.submit(ReplyWriter(write_end).sendall, data)
-        assert reader.read(len(data)) == data
-        job.result()
-    os.close(write_end)

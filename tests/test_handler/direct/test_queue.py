@@ -3,59 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from interpool.handler.direct.channels import Asker, Channels
 from interpool.handler.direct.job import Job, Refusal
-from interpool.handler.direct.messages import field
 from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
-from interpool.handler.direct.worker import WorkerConnection
-
-_transports: list[asyncio.Transport] = []  # of the test that runs
 
 
-class _Worker(asyncio.Protocol):
-    """The other side of a connection: keeps the batches that come, and answers when the test asks."""
+class _Channel:
+    """Stands for a worker's channel: keeps the batches that come, and answers when the test asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, asker: Asker) -> None:
+        self.number = number
         self.batches: list[list[bytes]] = []
-        self.transport: Any = None
+        self._asker = asker
+        self._loop = asyncio.get_running_loop()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+    def predict(self, requests: list[Any]) -> None:
+        self.batches.append([name for name, _, _ in requests])
 
-    def data_received(self, data: bytes) -> None:
-        assert data[:1] == b"I"
-        self.batches.append([part[:2] for part in data.split(b"job-")[1:]])
+    def close(self) -> None:
+        self._loop.call_soon(self._asker.hear, None)
 
     def answer(self) -> None:
-        reply = (200).to_bytes(4, "big") + field(b"")
-        for name in self.batches[-1]:
-            head = field(b"job-" + name) + field(b"") + (200).to_bytes(4, "big") + field(b"") + bytes(4)
-            reply += head + field(name)
-        self.transport.write(reply + b"\xff\xff\xff\xff")
+        said: Any = [(name, b"", 200, [], name) for name in self.batches[-1]]
+        self._asker.hear((200, b"", said))
 
 
-async def _connected(queue: ModelQueue) -> _Worker:
-    import socket
+class _Channels(Channels):
+    """Opens these."""
 
-    loop = asyncio.get_running_loop()
-    ours, theirs = socket.socketpair()
-    inner, worker = await loop.create_unix_connection(_Worker, sock=theirs)
-    outer, connection = await loop.create_unix_connection(lambda: queue.connection(lambda _: None), sock=ours)
-    _transports.extend((inner, outer))
-    assert isinstance(connection, WorkerConnection)
-    queue.add(connection)
+    def __init__(self) -> None:
+        self.opened: list[_Channel] = []
+
+    def open(self, asker: Asker, load_command: bytes) -> Any:
+        self.opened.append(_Channel(len(self.opened), asker))
+        return self.opened[-1]
+
+
+async def _connected(queue: ModelQueue) -> _Channel:
+    channels = _Channels()
+    worker = queue.connection(channels, b"L", lambda _: None)
+    worker.hear((200, b"loaded", []))
+    await worker.loaded(1)
+    queue.add(worker)
     queue.wanted += 1
-    return worker
+    return channels.opened[0]
 
 
 def _job(number: int) -> Job:
-    name = b"job-%02d" % number
-    return Job(name, [field(name), b"\xff\xff\xff\xff" * 2], asyncio.get_running_loop().time())
+    return Job(b"%02d" % number, {}, [], asyncio.get_running_loop().time())
 
 
 async def _until(condition: Callable[[], object]) -> None:
@@ -64,17 +65,6 @@ async def _until(condition: Callable[[], object]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it did not come")
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        await work()
-        for transport in _transports:
-            transport.abort()
-        _transports.clear()
-        await asyncio.sleep(0.01)
-
-    asyncio.run(whole())
 
 
 def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None:
@@ -90,7 +80,7 @@ def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None
         assert [(await job.answer()).body for job in jobs[:6]] == [b"%02d" % n for n in range(6)]
         assert len(queue) == 1  # waits for two others
 
-    _run(work)
+    asyncio.run(work())
 
 
 def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
@@ -101,7 +91,7 @@ def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
         assert worker.batches == []
         await _until(lambda: worker.batches == [[b"01"]])
 
-    _run(work)
+    asyncio.run(work())
 
 
 def test_what_finds_no_worker_or_no_room_is_refused() -> None:
@@ -111,7 +101,7 @@ def test_what_finds_no_worker_or_no_room_is_refused() -> None:
         await _connected(queue)
         assert [queue.put(_job(number)) for number in range(5)] == [True, True, True, False, False]
 
-    _run(work)
+    asyncio.run(work())
 
 
 def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None:
@@ -124,7 +114,7 @@ def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None
             await job.answer()
         await _until(lambda: not queue.workers)
 
-    _run(work)
+    asyncio.run(work())
 
 
 def test_a_worker_that_leaves_answers_first() -> None:
@@ -140,7 +130,7 @@ def test_a_worker_that_leaves_answers_first() -> None:
         assert (await job.answer()).body == b"01"
         await _until(lambda: not queue.workers)
 
-    _run(work)
+    asyncio.run(work())
 
 
 def test_the_default_is_the_first_version_until_another_is_chosen() -> None:
@@ -159,4 +149,4 @@ def test_the_default_is_the_first_version_until_another_is_chosen() -> None:
         with pytest.raises(Refusal, match="Model not found"):
             models.find("m", None)
 
-    _run(work)
+    asyncio.run(work())

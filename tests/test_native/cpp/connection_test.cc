@@ -43,7 +43,7 @@ class ConnectionTest : public ::testing::Test {
   }
   std::shared_ptr<Connection> serve(SocketPair& pair, const std::string& function = "answer",
                                     bool pinned = false) {
-    auto connection = Connection::serve(pool_, pair.give_away(),
+    auto connection = Connection::serve(pool_, std::make_shared<SocketWire>(pair.give_away()),
                                         Service{"service", function, "W-1", "model", pinned, {}}, done_);
     const std::lock_guard lock(mutex_);
     connections_.push_back(connection);
@@ -338,7 +338,8 @@ TEST_F(ConnectionTest, EndsWhenThePoolIsClosed) {
 TEST_F(ConnectionTest, LeavesNoSocketOpenThatItDoesNotServe) {
   SocketPair pair;
   const Service service{"service", "answer", "W-1", "model", false, /*share=*/0};
-  EXPECT_THROW(Connection::serve(pool_, pair.give_away(), service, done_), ArgumentError);
+  EXPECT_THROW(Connection::serve(pool_, std::make_shared<SocketWire>(pair.give_away()), service, done_),
+               ArgumentError);
   pollfd end{pair.ours(), POLLIN, 0};
   ASSERT_EQ(::poll(&end, 1, 0), 1);
   EXPECT_EQ(pair.read(1), "");

@@ -142,8 +142,7 @@ class FakeInterpreter final : public Interpreter {
     demand(objects_.erase(static_cast<Object*>(gone)) == 1, "an object is released that is none of its own");
     delete static_cast<Object*>(gone);
   }
-  void* serve(void* factory, const std::string& worker, int /*fd*/,
-              const std::string& load_command) override {
+  void* serve(void* factory, const std::string& worker, const std::string& load_command) override {
     return keep({List{{Value(worker), Value(load_command)}}, object(factory).function});
   }
   Answer answer(void* service, const Message& message) override {

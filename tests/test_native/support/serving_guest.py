@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import decimal
+import io
 import json
 import os
 import re
@@ -18,20 +19,19 @@ import numpy as np
 import _interpool
 from interpool.native.inside import interpreter_id
 
-Service = Callable[[str, int, bytes], Callable[[memoryview], Any]]
+Service = Callable[[str, bytes], Callable[[memoryview], Any]]
 
 
-def service(function: Callable[[str, int, bytes, bytes], Any]) -> Service:
+def service(function: Callable[[str, bytes, bytes], Any]) -> Service:
     """Give a function all that a connection has, with each of its messages."""
-    return lambda worker, fd, load_command: lambda frame: function(worker, fd, load_command, bytes(frame))
+    return lambda worker, load_command: lambda frame: function(worker, load_command, bytes(frame))
 
 
 @service
-def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def describe(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What arrived, as a line of JSON."""
     told = {
         "worker": worker,
-        "fd": fd >= 0,
         "load_command": load_command.hex(),
         "frame": frame.hex(),
         "interpreter": interpreter_id(),
@@ -39,7 +39,7 @@ def describe(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[b
     return json.dumps(told).encode() + b"\n", True
 
 
-def keep(worker: str, fd: int, load_command: bytes) -> Callable[[memoryview], tuple[bytes, bool]]:
+def keep(worker: str, load_command: bytes) -> Callable[[memoryview], tuple[bytes, bool]]:
     """Keeps a view of each message, and tells what all so far show: the ends of those that can be read."""
     kept: list[Any] = []
 
@@ -51,12 +51,12 @@ def keep(worker: str, fd: int, load_command: bytes) -> Callable[[memoryview], tu
 
 
 @service
-def length(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def length(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     return b"%d\n" % len(frame), True
 
 
 @service
-def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def follow(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """Does what a word in parentheses in the frame tells."""
     if b"(raise)" in frame:
         raise LookupError(f"asked of {worker}")
@@ -66,7 +66,7 @@ def follow(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[byt
         return b"last\n", False
     if b"(stream)" in frame:
         for part in (b"one\n", b"two\n"):
-            os.write(fd, part)
+            _interpool.send_part(part)
     if b"(nothing)" in frame:
         return b"", True
     if b"(large)" in frame:
@@ -86,7 +86,7 @@ def loop_for_ever() -> None:
 
 
 @service
-def interruptible(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def interruptible(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """Does what a word in parentheses in the frame tells, as the code of a model."""
     if waits := re.search(rb"\(wait for (\d+)", frame):
         os.read(int(waits[1]), 1)  # not the model
@@ -103,20 +103,20 @@ def wait_again(gate: int) -> None:
 
 
 @service
-def goes_on(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def goes_on(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """Waits at two gates that the frame names; the model is called between them."""
     first, second = (int(gate) for gate in re.findall(rb"\(wait for (\d+)\)", frame))
     os.read(first, 1)
     try:
         _interpool.call_interruptible(lambda: None)
     except _interpool.CallInterrupted:
-        os.write(fd, b"interrupted\n")
+        _interpool.send_part(b"interrupted\n")
     wait_again(second)
     return b"whole\n", True
 
 
 @service
-def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def recurse(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """As deep through C as a recursion limit of 1000 lets it."""
 
     def key(_: object) -> object:
@@ -130,12 +130,53 @@ def recurse(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[by
 
 
 @service
-def answers_none(worker: str, fd: int, load_command: bytes, frame: bytes) -> None:
+def torchserve(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """Answers by TorchServe's own code: each request with what it holds, as JSON."""
+    from ts.protocol.otf_message_handler import create_load_model_response, retrieve_msg
+
+    if frame[:1] == b"L":
+        return bytes(create_load_model_response(200, worker)), True
+    _, batch = retrieve_msg(_Stream(frame))
+    ids = {number: request["requestId"].decode() for number, request in enumerate(batch)}
+    answers = []
+    for request in batch:
+        headers = {each["name"].decode(): each["value"].decode() for each in request["headers"]}
+        parts = [
+            [part["name"], part["contentType"], bytes(part["value"]).hex()] for part in request["parameters"]
+        ]
+        answers.append(json.dumps([headers, parts]))
+    first = batch[0]["requestId"] if batch else b""
+    if first.startswith(b"stream"):
+        for part in ("one", "two"):
+            _interpool.send_part(_reply(ids, [part]))
+    if first.startswith(b"wait"):
+        time.sleep(0.2)
+    return _reply(ids, answers), not first.startswith(b"end")
+
+
+class _Stream(io.BytesIO):
+    recv = io.BytesIO.read
+
+
+def _reply(ids: dict[int, str], answers: list[str]) -> bytes:
+    from ts.context import Context, RequestProcessor
+    from ts.protocol.otf_message_handler import create_predict_response
+
+    context = Context("m", "/m", {}, len(ids), None, "1")
+    context.request_ids = ids
+    context.request_processor = [RequestProcessor({}) for _ in ids]
+    for number in ids:
+        context.set_response_header(number, "x-number", str(number))
+    return bytes(create_predict_response(answers, ids, "said", 200, context))
+
+
+@service
+def answers_none(worker: str, load_command: bytes, frame: bytes) -> None:
     return None
 
 
 @service
-def answers_text(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[str, bool]:
+def answers_text(worker: str, load_command: bytes, frame: bytes) -> tuple[str, bool]:
     return "text", True
 
 
@@ -143,7 +184,7 @@ _of_models: dict[bytes, dict[str, Any]] = {}
 
 
 @service
-def bound_to_thread(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def bound_to_thread(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """The first message of a model makes what is bound to its thread; others use it."""
     made = _of_models.get(load_command)
     if made is None:
@@ -167,7 +208,7 @@ def bound_to_thread(worker: str, fd: int, load_command: bytes, frame: bytes) -> 
 
 
 @service
-def thread_state(worker: str, fd: int, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+def thread_state(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What a model finds that has set nothing."""
     told = {"precision": decimal.getcontext().prec, "numpy": np.geterr()["divide"]}
     return json.dumps(told).encode() + b"\n", True

@@ -1,0 +1,53 @@
+"""The channels by which an event loop asks workers. For that loop's thread alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from interpool.native._native import Channel, Reply
+
+logger = logging.getLogger("interpool.direct")
+
+
+class Asker(Protocol):
+    """Who asks by a channel."""
+
+    def hear(self, reply: Reply | None) -> None:
+        """Take what the worker says; None, once: the channel has ended."""
+
+
+class Channels:
+    """All of one loop's: their answers wake it together."""
+
+    def __init__(self) -> None:
+        from interpool.native._native import Inbox
+
+        self._inbox = Inbox()
+        self._askers: dict[int, Asker] = {}
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._inbox.fileno(), self._hear)
+
+    def open(self, asker: Asker, load_command: bytes) -> Channel:
+        """A channel whose first message is this load command."""
+        from interpool.native._native import Channel
+
+        channel = Channel(self._inbox, load_command)
+        self._askers[channel.number] = asker
+        return channel
+
+    def close(self) -> None:
+        """Hear no more answers."""
+        self._loop.remove_reader(self._inbox.fileno())
+
+    def _hear(self) -> None:
+        for number, reply in self._inbox.take():
+            asker = self._askers.get(number) if reply is not None else self._askers.pop(number, None)
+            if asker is None:
+                continue
+            try:
+                asker.hear(reply)
+            except Exception:  # others have answers here, too
+                logger.exception("an answer could not be passed on")
