@@ -130,7 +130,7 @@ class Served:
                 own_directory=True,
                 reports=inside.fileno(),
             )
-            service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker.as_text(), -1, command)
+            service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker.as_text(), command)
             reply = session.global_("builtins", "bytes")(service(frame or command)[0]).to_value()
             host.setblocking(False)
             said = []

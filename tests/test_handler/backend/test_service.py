@@ -119,7 +119,7 @@ def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
     command = otf.load("m", str(served.directory), handler="interpool_handler.py", gpu=gpu)
     with log.open("wb") as written:
         worker = WorkerToken(stdout=written.fileno(), stderr=written.fileno(), **served.token).as_text()
-        service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
+        service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, command)
         answer = session.global_("builtins", "bytes")(service(command)[0]).to_value()
     assert b"loaded model m" in answer
     line = "TorchServe gave this worker GPU 0, which the model, without a handler, leaves unused: "

@@ -75,6 +75,7 @@ class _Worker:
         self.frontend, self.stream = socket.socketpair()
         self.log, log = os.pipe()
         self.stdio = (log, log)
+        self.channel = None
         self.registration = SimpleNamespace(model_dir=str(model_dir))
         self.load_limit_s = 120.0
 
