@@ -34,6 +34,10 @@ class ChannelTest : public ::testing::Test {
       channel->close();
       EXPECT_TRUE(connection->join(20.0));
     }
+    uint64_t count = 0;  // a connection's thread uses `done_` until it has said its end
+    for (uint64_t ended = 0; ended < opened_.size() && ::read(done_, &count, sizeof count) > 0;) {
+      ended += count;
+    }
     for (auto& fake : fakes_) {
       EXPECT_TRUE(eventually([&] { return fake->alive() == 0; }));
     }
