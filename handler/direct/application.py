@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from itertools import count
 from random import getrandbits
 from typing import Protocol
+from uuid import uuid4
 
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
 from interpool.handler.direct.forms import parameters_of, query_parameters
@@ -31,9 +33,8 @@ from interpool.handler.direct.replies import (
 )
 from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
-# Of a UUID: what says that it is a random one, and the rest.
-_UUID_4 = 0x4000_8000_0000_0000_0000
-_FREE_BITS = (1 << 128) - 1 & ~0xF000_C000_0000_0000_0000
+# Requests' ids are UUIDs, as TorchServe's are: a random beginning for the process, and a count.
+_ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))
 _TOO_LARGE = Refusal(413, "", "")
 
 
@@ -255,9 +256,8 @@ async def _whole(receive: Receive, most: int) -> bytes:
 
 
 def _new_id() -> bytes:
-    """A random UUID, as TorchServe gives each request one."""
-    digits = b"%032x" % (getrandbits(128) & _FREE_BITS | _UUID_4)
-    return b"-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    """A UUID, as TorchServe gives each request one."""
+    return b"%b%012x" % (_ID_BEGINS, next(_ID_COUNTS))
 
 
 def _model_in(parameters: list[Parameter]) -> str:
