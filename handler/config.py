@@ -65,6 +65,8 @@ variable                        default         meaning
                                                 with the server; ``0``: its first worker does
 ``INTERPOOL_DIRECT_ADDRESS``    none            where the default pool answers HTTP itself: ``HOST:PORT``, or
                                                 ``unix:PATH``; see docs/direct.md
+``INTERPOOL_DIRECT_ACCESS_LOG`` ``0``           ``1``: the host's log has a line for each request at the
+                                                direct address, in the form of TorchServe's access log
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
@@ -251,6 +253,7 @@ class HostSettings(BaseModel):
     self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
     stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
     direct_address: str = Field(default="", alias="INTERPOOL_DIRECT_ADDRESS")
+    direct_access_log: bool = Field(default=False, alias="INTERPOOL_DIRECT_ACCESS_LOG")
     log: Literal["text", "json"] = Field(default="text", alias="INTERPOOL_LOG")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", alias="INTERPOOL_LOG_LEVEL"

@@ -36,7 +36,8 @@ class WorkerToken:
         unwatched: whether nobody looks for what its model leaves, as no other model meets it, or as its
             settings say so.
         most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
-        notes: whether TorchServe's own lines of each request are printed, which its frontend reads.
+        notes: whether TorchServe's own lines of each request are printed.
+        metrics: whether metrics' lines are printed, which TorchServe's frontend reads.
     """
 
     stdout: int
@@ -57,6 +58,7 @@ class WorkerToken:
     unwatched: bool = False
     most_answer_bytes: int = 0
     notes: bool = True
+    metrics: bool = True
 
     def as_text(self) -> str:
         """JSON."""

@@ -59,6 +59,7 @@ def pool(**more: Any) -> Fields:
         "started": 1000.0,
         "interpreters": stats,
         "beside": [],
+        "direct": None,
         "models": ["/m"],
         "workers": [worker(), worker()],
         "served": {"/m": model()},

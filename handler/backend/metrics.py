@@ -12,6 +12,7 @@ from ts.metrics.dimension import Dimension
 from ts.metrics.metric_cache_abstract import MetricCacheAbstract
 from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 from ts.metrics.metric_type_enum import MetricTypes
+from ts.service import PREDICTION_METRIC
 
 import _interpool
 from interpool.handler.backend import plain_logging, stdio
@@ -56,7 +57,7 @@ class ModelMetrics(MetricsCacheYamlImpl):  # type: ignore[misc]
             or not whose
         ):
             return False
-        if not stdio.has_notes():
+        if name == PREDICTION_METRIC and not stdio.has_notes():
             return plain_logging.metrics_are_plain()
         what = f"{metric.metric_name}.{metric.unit}:{value}|#ModelName:{self.model_name},Level:Model"
         where = f"#hostname:{socket.gethostname()},{int(time.time())}"

@@ -143,7 +143,7 @@ class _MetricsLogger:
 
     def hold(self, line: str) -> bool:
         """Log a line, if nobody has a say in what becomes of it; False if somebody has."""
-        return self.is_plain() and stdio.hold(line + "\n")
+        return self.is_plain() and (not stdio.has_metrics() or stdio.hold(line + "\n"))
 
     def is_plain(self) -> bool:
         """Whether a line becomes its text and nothing more."""

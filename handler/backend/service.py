@@ -186,7 +186,8 @@ class WorkerService:
     def __init__(self, worker: str, load_command: bytes) -> None:
         self._token = WorkerToken.of_text(worker)
         self._key = _key(load_command, self._token)
-        self._lines = stdio.to_worker(self._token.stdout, self._token.stderr, load_command, self._token.notes)
+        token = self._token
+        self._lines = stdio.to_worker(token.stdout, token.stderr, load_command, token.notes, token.metrics)
         self._replies = ReplyWriter(_interpool.send_part, self._lines.flush)
         # Weakly, as one that is unloaded must not stay in memory for a connection that is silent.
         self._model: Callable[[], _Loaded | None] = _no_model

@@ -117,12 +117,16 @@ class to_worker:  # noqa: N801 - a context manager
         stdout: the worker's.
         stderr: likewise.
         model: the call's; its threads from earlier calls print here, too, unless it is None.
-        notes: whether TorchServe's own lines of a request are printed; only its frontend reads them.
+        notes: whether TorchServe's own lines of a request are printed.
+        metrics: whether metrics' lines are printed; only TorchServe's frontend reads them.
     """
 
-    def __init__(self, stdout: int, stderr: int, model: object = None, notes: bool = True) -> None:
+    def __init__(
+        self, stdout: int, stderr: int, model: object = None, notes: bool = True, metrics: bool = True
+    ) -> None:
         self.model = model
         self.notes = notes
+        self.metrics = metrics
         self.lines = (_Lines(stdout), _Lines(stderr))
         self.is_loading = False  # see loading()
         self.requests: Collection[str] = ()  # ids of those that the call answers
@@ -154,8 +158,6 @@ class to_worker:  # noqa: N801 - a context manager
 
     def hold(self, data: bytes) -> bool:
         """Print whole lines that have time until the call's end, if that is likely to be soon."""
-        if not self.notes:
-            return True
         stdout = self.lines[0]
         return stdout.hold(data) if time.monotonic() - self._began < YOUNG_S else stdout.write(data)
 
@@ -289,6 +291,12 @@ def has_notes() -> bool:
     """Whether TorchServe's own lines of the running call are printed."""
     call = _current.get()
     return call is None or call.notes
+
+
+def has_metrics() -> bool:
+    """Whether metrics' lines of the running call are printed."""
+    call = _current.get()
+    return call is None or call.metrics
 
 
 def requests() -> Collection[str]:

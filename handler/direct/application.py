@@ -15,6 +15,7 @@ from random import getrandbits
 from typing import Protocol
 from uuid import uuid4
 
+from interpool.handler.direct.access_lines import AccessLine
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
 from interpool.handler.direct.forms import parameters_of, query_parameters
 from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
@@ -31,6 +32,7 @@ from interpool.handler.direct.replies import (
     send_answer,
     send_part,
 )
+from interpool.handler.direct.traffic import Traffic
 from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
 # Requests' ids are UUIDs, as TorchServe's are: a random beginning for the process, and a count.
@@ -75,6 +77,7 @@ class Application:
         guard: raises Refusal for the headers of a request that must not be answered.
         elsewhere: answers requests for other models and paths; None: nobody does.
         lifespan: what is to be open while it is served.
+        has_access_lines: whether each request is logged.
 
     Attributes:
         lifespan: likewise; the ASGI server opens it, or the application that this one is mounted into.
@@ -89,7 +92,9 @@ class Application:
         guard: Callable[[dict[bytes, bytes]], None] | None = None,
         elsewhere: Elsewhere | None = None,
         lifespan: Lifespan | None = None,
+        has_access_lines: bool = False,
     ) -> None:
+        self._has_access_lines = has_access_lines
         self._models = models
         self._limits = limits or Limits()
         self._headers: Headers = headers or []
@@ -100,6 +105,8 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
         if scope["type"] == "http":
+            if self._has_access_lines:
+                send = AccessLine(scope, send).send
             await self._request(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -123,12 +130,9 @@ class Application:
                 await self._elsewhere.pass_on(scope, receive, send)
                 return
             if asked.wish is Wish.PREDICT:
-                answer = await self._predict(asked, headers, scope, receive, request_id)
-                if isinstance(answer, Job):
-                    await self._answer(answer, request_id, send)
-                    return
-            else:
-                answer = self._say(asked)
+                await self._predict(asked, headers, scope, receive, send, request_id)
+                return
+            answer = self._say(asked)
         except ClientGone:
             return
         except Refusal as refusal:
@@ -138,11 +142,12 @@ class Application:
             answer = error_answer(refusal)
         await send_answer(send, answer, head_of(answer, request_id, self._headers))
 
-    async def _answer(self, job: Job, request_id: bytes, send: Send) -> None:
+    async def _answer(self, job: Job, traffic: Traffic, request_id: bytes, send: Send) -> None:
         try:
             answer = await job.answer()
         except Refusal as refusal:
             answer = error_answer(refusal)
+        traffic.note(answer.status, self._now() - job.since)
         headers = head_of(answer, request_id, self._headers)
         if not answer.more:
             await send_answer(send, answer, headers)
@@ -165,9 +170,15 @@ class Application:
         return asked.wish is Wish.SERVER
 
     async def _predict(
-        self, asked: Asked, headers: dict[bytes, bytes], scope: Scope, receive: Receive, request_id: bytes
-    ) -> Job | Answer:
-        """The request on its way to a worker; or the answer, if it needs none."""
+        self,
+        asked: Asked,
+        headers: dict[bytes, bytes],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: bytes,
+    ) -> None:
+        """Have a worker answer; raises Refusal if none does."""
         body = await self._body(headers, receive)
         parameters = query_parameters(scope["query_string"]) if asked.takes_query else []
         parameters += parameters_of(headers.get(b"content-type", b""), body)
@@ -176,13 +187,16 @@ class Application:
             raise Refusal(400, "BadRequestException", "Parameter model_name is required.")
         model = self._models.find(name, asked.version)
         if scope["method"] == "OPTIONS":
-            return json_answer(model_api(model))
+            answer = json_answer(model_api(model))
+            await send_answer(send, answer, head_of(answer, request_id, self._headers))
+            return
         if asked.headers:
             headers.update(asked.headers)
         job = Job(request_id, headers, parameters, self._now())
         if not model.queue.put(job):
+            model.traffic.note(503, 0.0)
             raise _no_worker(name, asked.version)
-        return job
+        await self._answer(job, model.traffic, request_id, send)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._limits.request_bytes

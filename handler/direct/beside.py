@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from interpool.handler.config import model_manifest
 from interpool.handler.direct.listening import Address
+from interpool.handler.direct.traffic import DirectState
 from interpool.handler.errors import SettingsError
 from interpool.handler.torchserve import (
     MOST_REQUEST_BYTES,
@@ -53,23 +54,32 @@ class DirectAddress:
         address: as people write it.
         runtime_dir: of the host.
         frontend: TorchServe's process.
+        has_access_lines: whether each request is logged.
 
     Raises:
         SettingsError: nobody can listen at such an address.
     """
 
-    def __init__(self, address: str, runtime_dir: Path, frontend: int) -> None:
+    def __init__(
+        self, address: str, runtime_dir: Path, frontend: int, has_access_lines: bool = False
+    ) -> None:
+        self._has_access_lines = has_access_lines
         self._address = Address.of_text(address)
         self._runtime_dir = str(runtime_dir)
         self._frontend = frontend
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: uvicorn.Server | None = None
         self._is_closed = False
+        self._models: Models | None = None
         self._thread = threading.Thread(target=self._run, name="direct address", daemon=True)
 
     def start(self) -> None:
         """Begin, in a thread of its own."""
         self._thread.start()
+
+    def describe(self) -> DirectState | None:
+        """What it has answered; None before it is served. Any thread."""
+        return self._models.describe(str(self._address)) if self._models is not None else None
 
     def close(self, patience_s: float = 5.0) -> None:
         """Accept no further connection, and end those that there are."""
@@ -115,7 +125,7 @@ class DirectAddress:
                 self._address,
             )
         client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
-        models = Models()
+        models = self._models = Models()
         asked = Management(management, client.session, keys.management if has_tokens else str)
         channels = Channels()
         beside = _Beside(self._runtime_dir, models, asked, channels)
@@ -128,6 +138,7 @@ class DirectAddress:
             ],
             guard=keys.guard if has_tokens else None,
             elsewhere=client,
+            has_access_lines=self._has_access_lines,
         )
         with await self._listen() as listener:
             self._server = server(application, lifespan="off", **tls)

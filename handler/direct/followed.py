@@ -56,7 +56,7 @@ def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
     told: dict[str, Any] = json.loads(message)
     command = base64.b64decode(told["load_command"])
     name, batch_size = named_in_load_command(command)
-    files = ModelFiles(name, told["model_dir"], command)
+    files = ModelFiles(name, told["model_dir"], command, float(told["load_limit_s"]))
     same = {key: str(told[key]) for key in ("metrics_config", "arguments")}
     return FollowedWorker(
         name, told["version"], batch_size, files, stdio, {**same, "beside": str(told["pid"])}

@@ -52,7 +52,7 @@ class Job:
         request_id: its name in a batch.
         headers: of the request, the last one of each name.
         parameters: of the request.
-        since: when it came, by the loop's clock.
+        since: when it was whole, by the loop's clock.
     """
 
     __slots__ = ("_arrived", "_request", "_waiter", "request_id", "since")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.job import Refusal
 from interpool.handler.direct.queue import ModelQueue
+from interpool.handler.direct.traffic import DirectState, Traffic
 
 
 def model_not_found(name: str) -> Refusal:
@@ -25,6 +26,7 @@ class ServedModel:
         queue: of its requests.
         examples: what its archive says of its requests.
         directory: where its archive is extracted; "" if that does not matter.
+        traffic: what was answered for it.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ServedModel:
     queue: ModelQueue
     examples: Examples = field(default_factory=Examples)
     directory: str = ""
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def is_healthy(self) -> bool:
@@ -49,6 +52,16 @@ class Models:
     def __iter__(self) -> Iterator[ServedModel]:
         for versions in self._versions.values():
             yield from versions.values()
+
+    def describe(self, address: str) -> DirectState:
+        """The state of an address that has these. Any thread."""
+        every = [model for versions in tuple(self._versions.values()) for model in tuple(versions.values())]
+        return {
+            "address": address,
+            "models": [
+                model.traffic.describe(f"{model.name}/{model.version}", len(model.queue)) for model in every
+            ],
+        }
 
     def add(self, model: ServedModel) -> None:
         """Have it from now on."""

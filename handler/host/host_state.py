@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from interpool.handler.direct.traffic import DirectState
     from interpool.native.pool.states import InterpreterState, PoolState
 
 
@@ -91,6 +92,7 @@ class HostState(TypedDict):
         models: the directories of the models that have workers.
         workers: TorchServe's.
         beside: those of the direct address, each beside one of TorchServe's.
+        direct: the address at which the pool itself answers; None if there is none.
         served: the registered models, by directory.
         gone: those that were unregistered, by ``name/version``.
         memory: the host's, in bytes, by kind (``status.memory_of``).
@@ -108,6 +110,7 @@ class HostState(TypedDict):
     models: list[str]
     workers: list[WorkerState]
     beside: list[WorkerState]
+    direct: DirectState | None
     served: dict[str, ServedState]
     gone: dict[str, ServedState]
     memory: dict[str, int]

@@ -60,6 +60,7 @@ from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_re
 from interpool.handler.worker_reports import Report
 
 if TYPE_CHECKING:
+    from interpool.handler.direct.traffic import DirectState
     from interpool.handler.host.host_state import HostState
 
 TICK_S = 1.0
@@ -94,6 +95,7 @@ class PoolHost:
             if that has another environment.
         settings: of the host; by default the environment's.
         lasting: it stays without workers, until ``leave``.
+        direct: describes the direct address, if there is one.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class PoolHost:
         ahead: bool = False,
         settings: HostSettings | None = None,
         lasting: bool = False,
+        direct: Callable[[], DirectState | None] | None = None,
     ) -> None:
+        self._describe_direct = direct or (lambda: None)
         self._runtime_dir = runtime_dir
         self._name = name
         self._settings = settings or HostSettings.of_environment()
@@ -775,6 +779,7 @@ class PoolHost:
             "models": sorted({worker["model_dir"] for worker in workers}),
             "workers": workers,
             "beside": beside,
+            "direct": self._describe_direct(),
             "served": self._models.here(),
             "gone": self._models.gone(),
             "started": self._started,

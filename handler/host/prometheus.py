@@ -34,6 +34,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
+from interpool.handler.direct.traffic import TIME_BOUNDS_S
 from interpool.handler.errors import SettingsError
 from interpool.handler.host.host_state import Exemplar as Traced
 from interpool.handler.host.host_state import HostState, interpreters
@@ -319,6 +320,38 @@ class PoolCollector(Collector):
                     buckets = list(map(_bucket, bounds, totals, traced))
                     histogram.add_metric(values, buckets, sum_value=seconds)
             yield histogram
+        yield from _direct_metrics(named)
+
+
+def _direct_metrics(pools: list[tuple[tuple[str, str], HostState]]) -> Iterator[Metric]:
+    """What direct addresses have answered; pools without one have no samples."""
+    answers = CounterMetricFamily(
+        "interpool_direct_requests",
+        "Requests that the direct address answered, by status.",
+        labels=(*MODEL, "status"),
+    )
+    waiting = GaugeMetricFamily(
+        "interpool_direct_requests_waiting",
+        "Requests at the direct address that wait for a worker.",
+        labels=MODEL,
+    )
+    times = HistogramMetricFamily(
+        "interpool_direct_request_seconds",
+        "Seconds from a request's last byte at the direct address to its answer.",
+        labels=MODEL,
+    )
+    bounds = [*map(floatToGoString, TIME_BOUNDS_S), "+Inf"]
+    for of, pool in pools:
+        direct = pool.get("direct")
+        for one in direct["models"] if direct is not None else ():
+            name, _, version = one["model"].rpartition("/")
+            values = (*of, name, version)
+            for status, count in one["answers"].items():
+                answers.add_metric((*values, status), count)
+            waiting.add_metric(values, one["waiting"])
+            buckets = list(zip(bounds, itertools.accumulate(one["times"]), strict=True))
+            times.add_metric(values, buckets, sum_value=one["seconds"])
+    yield from (answers, waiting, times)
 
 
 def _bucket(bound: str, total: int, traced: Traced | None) -> tuple[str, float] | tuple[str, float, Exemplar]:

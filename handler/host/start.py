@@ -76,6 +76,7 @@ def main(arguments: list[str]) -> int:
             ahead=options.ahead,
             settings=settings,
             lasting=address is not None,
+            direct=address.describe if address is not None else None,
         )
     except (InterpoolError, OSError) as error:
         logger.error("%s", error)
@@ -106,7 +107,7 @@ def _direct_address(
         return None
     from interpool.handler.direct.beside import DirectAddress
 
-    return DirectAddress(address, runtime_dir, frontend)
+    return DirectAddress(address, runtime_dir, frontend, settings.direct_access_log)
 
 
 def prepare_process() -> None:

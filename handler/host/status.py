@@ -13,6 +13,7 @@ from interpool.handler.host import control
 from interpool.handler.host.host_state import HostState, interpreters
 
 if TYPE_CHECKING:
+    from interpool.handler.direct.traffic import ModelTraffic
     from interpool.native.pool.states import InterpreterState, PoolState
 
 _FIELDS = {
@@ -105,9 +106,17 @@ def describe_pool(pool: HostState) -> str:
             lines.append(f"    {beside} beside them answer at the direct address")
         if own := _own(pool, model_dir):
             lines.append(f"    {own}")
+    if direct := pool.get("direct"):
+        lines.append(f"  direct address {direct['address']}:")
+        lines += [f"    {_traffic(each)}" for each in direct["models"]]
     if pool.get("stacks"):
         lines.append(textwrap.indent(pool["stacks"], "  "))
     return "\n".join(lines)
+
+
+def _traffic(model: ModelTraffic) -> str:
+    counts = ", ".join(f"{count} answered with {status}" for status, count in model["answers"].items())
+    return f"{model['model']}: {counts or 'nothing answered'}, {model['waiting']} waiting"
 
 
 def _own(pool: HostState, model_dir: str) -> str:

@@ -196,6 +196,7 @@ class Worker:
             unwatched=self.unwatched,
             most_answer_bytes=self.most_answer_bytes,
             notes=not self.direct,
+            metrics=not self.direct or bool(self.registration.beside),
         )
 
     @property
@@ -226,6 +227,7 @@ class Worker:
                 "version": str(manifest.get("modelVersion") or "1.0"),
                 "metrics_config": self.registration.metrics_config,
                 "arguments": ARGUMENT_SEPARATOR.join(self.registration.arguments),
+                "load_limit_s": self.load_limit_s,
                 "load_command": base64.b64encode(self.connection.load_command).decode("ascii"),
             }
         )

@@ -65,6 +65,7 @@ def run(
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}
+    serving.address = f"unix:{uds}" if uds else f"{host}:{port}"
     running = server(application(serving, limits), lifespan="off", **where)
 
     async def serve() -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from interpool.handler.config import HostSettings
@@ -18,6 +18,7 @@ from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.replies import Headers
 from interpool.handler.direct.supervision import Workers
+from interpool.handler.direct.traffic import DirectState
 from interpool.handler.direct.worker import LoadFailed
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.frontend import shim
@@ -36,10 +37,12 @@ class HostThread:
 
     Args:
         settings: of the host.
+        direct: describes what answers HTTP.
     """
 
-    def __init__(self, settings: HostSettings) -> None:
+    def __init__(self, settings: HostSettings, direct: Callable[[], DirectState]) -> None:
         self._settings = settings
+        self._direct = direct
         self.runtime_dir = ""
         self.error = ""
 
@@ -60,7 +63,13 @@ class HostThread:
             self._pool = pool = Pool()
             pool.start()
             self._host = PoolHost(
-                Path(self.runtime_dir), shim.DEFAULT_POOL, own, pool, settings=self._settings, lasting=True
+                Path(self.runtime_dir),
+                shim.DEFAULT_POOL,
+                own,
+                pool,
+                settings=self._settings,
+                lasting=True,
+                direct=self._direct,
             )
         finally:
             os.close(held)
@@ -82,6 +91,11 @@ class Serving:
         archives: their files, by the names that clients ask for.
         options: for all of them.
         settings: of the pool's host; by default the environment's.
+
+    Attributes:
+        models: those that are served.
+        settings: of the pool's host.
+        address: where, for people; "" if only the program around this knows.
     """
 
     def __init__(
@@ -89,8 +103,9 @@ class Serving:
     ) -> None:
         self._archives = archives
         self._options = options
-        self._settings = settings
+        self.settings = settings or HostSettings.of_environment()
         self.models = Models()
+        self.address = ""
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -99,13 +114,13 @@ class Serving:
         Raises:
             ServeError: something cannot be served; the message says what, and why.
         """
-        settings = self._settings or HostSettings.of_environment()
+        settings = self.settings
         async with contextlib.AsyncExitStack() as stack:
             archives = [
                 stack.enter_context(opened(name, path, self._options))
                 for name, path in self._archives.items()
             ]
-            host = HostThread(settings)
+            host = HostThread(settings, lambda: self.models.describe(self.address))
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)
             channels = Channels()
@@ -141,4 +156,10 @@ def application(
     serving: Serving, limits: Limits | None = None, headers: Headers | None = None
 ) -> Application:
     """The application of these models, which opens them when it is started and closes them at its end."""
-    return Application(serving.models, limits, headers=headers, lifespan=serving.open)
+    return Application(
+        serving.models,
+        limits,
+        headers=headers,
+        lifespan=serving.open,
+        has_access_lines=serving.settings.direct_access_log,
+    )

@@ -17,6 +17,7 @@ import pytest
 from local_server import JSON, Answer, TorchServe, free_ports
 from system.comparison.archive import Archive
 from system.comparison.building import build
+from system.comparison.logs import said
 from waiting import wait_for
 
 
@@ -28,7 +29,12 @@ class Beside(TorchServe):
         self.direct = f"http://127.0.0.1:{port}"
         address = {"INTERPOOL_DIRECT_ADDRESS": f"127.0.0.1:{port}"}
         super().__init__(
-            environment={**address, "INTERPOOL_ORDINARY_ARCHIVES": "pool"}, properties=properties
+            environment={
+                **address,
+                "INTERPOOL_ORDINARY_ARCHIVES": "pool",
+                "INTERPOOL_DIRECT_ACCESS_LOG": "1",
+            },
+            properties=properties,
         )
 
     def get(self, path: str) -> Answer:
@@ -44,8 +50,16 @@ class Beside(TorchServe):
         except OSError as error:
             return Answer(0, str(error).encode(), {})
 
-    def add(self, name: str, *, config: str = "", version: str = "1.0", **options: object) -> None:
-        archive = Archive(name, "handler.py", [], [], folder="front", config=config, version=version)
+    def add(
+        self,
+        name: str,
+        *,
+        config: str = "",
+        version: str = "1.0",
+        folder: str = "front",
+        **options: object,
+    ) -> None:
+        archive = Archive(name, "handler.py", [], [], folder=folder, config=config, version=version)
         build(archive, self.store)
         answer = self.register(f"{name}.mar", **{"initial_workers": 1, **options})
         assert answer.status == 200, answer.text
@@ -92,6 +106,30 @@ def test_a_model_is_there_from_its_registration_to_its_end(server: Beside) -> No
     assert server.unregister("life").status == 200
     wait_for(lambda: server.ask("/predictions/life", {}).status == 404, "the model's end")
     wait_for(lambda: server.pooled("life", 0), "no worker")
+
+
+def test_what_is_answered_is_counted_and_logged(server: Beside) -> None:
+    server.add("counted")
+    wait_for(lambda: server.pooled("counted", 1), "a worker beside TorchServe's")
+    for _ in range(3):
+        assert server.ask("/predictions/counted?a=b", {"n": 1}).status == 200
+    (pool,) = server.pools().values()
+    assert f"http://{pool['direct']['address']}" == server.direct
+    (traffic,) = (each for each in pool["direct"]["models"] if each["model"] == "counted/1.0")
+    assert (traffic["answers"], traffic["waiting"], sum(traffic["times"])) == ({"200": 3}, 0, 3)
+    assert server.host_log().count('"POST /predictions/counted?a=b HTTP/1.1" 200 ') == 3
+    assert server.unregister("counted").status == 200
+
+
+def test_metrics_of_handlers_reach_torchserve(server: Beside) -> None:
+    server.add("measures", folder="talkative")
+    wait_for(lambda: server.pooled("measures", 1), "a worker beside TorchServe's")
+    assert server.ask("/predictions/measures", {"measure": 4}).status == 200
+    wait_for(lambda: any("TookSeconds" in line for line in said(server, "measures").metrics), "its metrics")
+    metrics = said(server, "measures").metrics
+    assert any(line.startswith("Took.") for line in metrics)
+    assert not any(line.startswith("PredictionTime.") for line in metrics)
+    assert server.unregister("measures").status == 200
 
 
 def test_requests_without_a_version_follow_the_default(server: Beside) -> None:

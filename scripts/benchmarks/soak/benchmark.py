@@ -1,11 +1,11 @@
 """Does anything grow, or go wrong, in a pool that is used and changed for a long time?
 
-Four models under checked load: one is scaled up and down, one, with four megabytes of weights, is
-unregistered and registered again, one gets bad input in every tenth request, and of one a worker is killed
-while it has a request. After each such round, with the same number of workers as after the others, the host
-is sampled: memory (proportional, and its own), descriptors, mappings, threads, the latency of the model that
-is only scaled. A least-squares line through the samples after the first part of the time says how much each
-grows in an hour.
+Four models under checked load, each by a client at TorchServe's address and one at the direct address. One
+is scaled up and down; one, with four megabytes of weights, is unregistered and registered again; one gets bad
+input in every tenth request; and of one a worker is killed while it has a request. After each such round,
+with the same number of workers as after the others, the host is sampled: memory (proportional, and its own),
+descriptors, mappings, threads, the latency of the model that is only scaled. A least-squares line through the
+samples after the first part of the time says how much each grows in an hour.
 
 Then a model is added that keeps 100 kB of each request: the same check must find it.
 """
@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from local_server import Answer, TorchServe
+from local_server import Answer, TorchServe, free_ports
 from waiting import NOT_STUCK_S, wait_for
 
 from benchmarks.shared import archiving, report
@@ -74,9 +74,11 @@ class Ended(Exception):
 class Soaked:
     """A server with models and their clients."""
 
-    def __init__(self, server: TorchServe, stack: ExitStack) -> None:
+    def __init__(self, server: TorchServe, direct: str, stack: ExitStack) -> None:
         self.server = server
-        self.clients: dict[str, Client] = {}
+        self._direct = direct
+        self.clients: dict[str, Client] = {}  # at TorchServe's address, by model
+        self.direct: dict[str, Client] = {}  # at the direct one
         self._stack = stack
         self._begun = time.monotonic()
         self._host: psutil.Process | None = None  # since the first sample
@@ -95,8 +97,19 @@ class Soaked:
         # The control leaks in the server, and not here as well.
         model = getattr(handlers, "steady" if name == LEAKING else factory)()
         model.initialize(None)
-        client = Client(self.server.inference, name, model.one, failing=name == FAILING)
-        self.clients[name] = self._stack.enter_context(client)
+        for clients, address in ((self.clients, self.server.inference), (self.direct, self._direct)):
+            client = Client(address, name, model.one, failing=name == FAILING)
+            clients[name] = self._stack.enter_context(client)
+
+    @property
+    def all_clients(self) -> list[Client]:
+        return [*self.clients.values(), *self.direct.values()]
+
+    @contextmanager
+    def _changing(self, name: str) -> Iterator[None]:
+        """A model is being changed: see Client."""
+        with self.clients[name].changing(), self.direct[name].changing():
+            yield
 
     def _register(self, name: str) -> None:
         self._tell(
@@ -132,7 +145,7 @@ class Soaked:
         killed = psutil.Process(self._workers()[self.kills % WORKERS])  # each in turn
         client = self.clients[KILLED]
         self._wait(lambda: client.under_way, f"a request to {KILLED}", pause=0.0005)
-        with client.changing():
+        with self._changing(KILLED):
             killed.kill()
             self._wait(
                 lambda: killed.pid not in self.server.ready_workers(KILLED),
@@ -163,10 +176,10 @@ class Soaked:
         """Kill a worker of one, scale another one up and down, and register a third anew."""
         # First, so that what the pool does after a death has most time to be done with before the sample.
         self._kill_worker()
-        with self.clients[SCALED].changing():
+        with self._changing(SCALED):
             for workers in (MORE_WORKERS, WORKERS):
                 self._scale(SCALED, workers)
-        with self.clients[CHANGED].changing():
+        with self._changing(CHANGED):
             self._unregister(CHANGED)
             self._register(CHANGED)
 
@@ -178,7 +191,7 @@ class Soaked:
             raise Ended(f"{SCALED} has given no right answer since the last sample")
         return Sample(
             seconds=time.monotonic() - self._begun,
-            requests=sum(client.right for client in self.clients.values()),
+            requests=sum(client.right for client in self.all_clients),
             memory_mb=memory.pss / MB,
             private_mb=memory.uss / MB,
             descriptors=host.num_fds(),
@@ -222,7 +235,7 @@ class Soaked:
 
     def certain(self) -> list[report.Bar]:
         """What must hold however long it took."""
-        clients = self.clients.values()
+        clients = self.all_clients
         right, wrong = sum(client.right for client in clients), sum(len(client.wrong) for client in clients)
         return [
             report.Bar("it could go on to its end", float(not self.ended), 1.0),
@@ -233,15 +246,17 @@ class Soaked:
 
     def texts(self, what: str) -> list[str]:
         """Of all clients: what was wrong, came twice, or should not have failed."""
-        return [text for client in self.clients.values() for text in getattr(client, what)]
+        return [text for client in self.all_clients for text in getattr(client, what)]
 
     def told(self) -> dict[str, Any]:
         """For the numbers that are kept."""
         counted = ("right", "failed", "errors", "closed")
         return {
             "answers": {
-                name: {what: getattr(client, what) for what in counted} | {"twice": len(client.twice)}
-                for name, client in self.clients.items()
+                f"{name}, {address}": {what: getattr(client, what) for what in counted}
+                | {"twice": len(client.twice)}
+                for address, clients in (("TorchServe", self.clients), ("direct", self.direct))
+                for name, client in clients.items()
             },
             "faults": [*self.texts("wrong"), *self.texts("faults")],
             "twice": self.texts("twice"),
@@ -314,9 +329,10 @@ def main() -> None:
             flush=True,
         )
 
-    environment = {"INTERPOOL_INTERPRETERS": "2"}
+    (port,) = free_ports(1)
+    environment = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_DIRECT_ADDRESS": f"127.0.0.1:{port}"}
     with TorchServe(environment=environment) as server, ExitStack() as stack:
-        soaked = Soaked(server, stack)
+        soaked = Soaked(server, f"http://127.0.0.1:{port}", stack)
         for name in (SCALED, CHANGED, FAILING, KILLED):
             soaked.add(name)
         samples = soaked.run(60 * minutes, said)
@@ -332,7 +348,7 @@ def main() -> None:
         "options": vars(options),
     }
     latencies = {"p50": [sample.p50_ms for sample in samples], "p99": [sample.p99_ms for sample in samples]}
-    failed = sum(client.failed for client in soaked.clients.values())
+    failed = sum(client.failed for client in soaked.all_clients)
     print(f"  {soaked.kills} workers killed; {failed} requests failed while their model was changed")
     for text in [*soaked.texts("wrong"), *soaked.texts("twice"), *soaked.texts("faults")][:10]:
         print(f"  FAULT {text}")

@@ -1,5 +1,7 @@
 """Innocent models under checked load, while everything around them is killed, and neighbours misbehave.
 
+Each has a client at TorchServe's inference address, and one at the pool's direct address.
+
 A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
 file, a descriptor) fails; so does a host whose mappings or memory grow while it lives. Few live
 long where all is killed: so the last part is without violence, and wears one host out. What is done follows
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -30,7 +33,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 import chaos_models  # noqa: E402
 import footprints  # noqa: E402
 import psutil  # noqa: E402
-from local_server import TorchServe  # noqa: E402
+from local_server import JSON, TorchServe, free_ports  # noqa: E402
 from model_archiver.model_archiver_config import ModelArchiverConfig  # noqa: E402
 from model_archiver.model_packaging import generate_model_archive  # noqa: E402
 from waiting import wait_for  # noqa: E402
@@ -56,10 +59,11 @@ RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
 @dataclass
 class Checked:
-    """One innocent model's clients: what they met."""
+    """One client of an innocent model: what it met."""
 
     server: TorchServe
     name: str
+    address: str  # of what it asks, with http://
     wrong: list[str] = field(default_factory=list)
     right: int = 0
     failed: int = 0
@@ -71,8 +75,9 @@ class Checked:
         while not stop.is_set():
             number = (number + 1) % 50
             try:
-                answer = self.server.predict(self.name, {"x": number}, timeout=REQUEST_S)
-            except (OSError, ValueError):  # the frontend is gone
+                url, body = f"{self.address}/predictions/{self.name}", json.dumps({"x": number}).encode()
+                answer = self.server.request("POST", url, body, JSON, REQUEST_S)
+            except (OSError, ValueError, http.client.HTTPException):  # what it asks is gone
                 answer = None
             now = time.monotonic()
             if answer is None or answer.status != 200:
@@ -80,7 +85,7 @@ class Checked:
                 time.sleep(0.05)
                 continue
             if answer.json != chaos_models.answer_of(number):
-                self.wrong.append(f"{self.name} of {number}: {answer.text}")
+                self.wrong.append(f"{self.name} at {self.address} of {number}: {answer.text}")
             self.right += 1
             self.outage = max(self.outage, now - self.last)
             self.last = now
@@ -313,10 +318,14 @@ def moved(server: TorchServe) -> list[str]:
 
 
 def _await_service(checked: list[Checked], since: float) -> None:
-    before = {one.name: one.right for one in checked}
+    before = [one.right for one in checked]
 
     def missing() -> list[str]:
-        return [one.name for one in checked if one.right < before[one.name] + 3 or one.last < since]
+        return [
+            f"{one.name} at {one.address}"
+            for one, right in zip(checked, before, strict=True)
+            if one.right < right + 3 or one.last < since
+        ]
 
     deadline = time.monotonic() + PATIENCE_S
     while missing():
@@ -398,12 +407,15 @@ def main() -> int:
     parser.add_argument("--plant", choices=chaos_models.LEAKS, help="a leak, which is then to be found")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with TorchServe(environment=ENVIRONMENT) as server:
+    (port,) = free_ports(1)
+    environment = {**ENVIRONMENT, "INTERPOOL_DIRECT_ADDRESS": f"127.0.0.1:{port}"}
+    with TorchServe(environment=environment) as server:
         chance = random.Random(options.seed)
         chaos = Chaos(server, chance)
         chaos.register_innocent()
         stop = threading.Event()
-        checked = [Checked(server, name) for name in INNOCENT]
+        addresses = (server.inference, f"http://127.0.0.1:{port}")
+        checked = [Checked(server, name, address) for name in INNOCENT for address in addresses]
         clients = [threading.Thread(target=one.run, args=(stop,)) for one in checked]
         for client in clients:
             client.start()
@@ -431,8 +443,11 @@ def main() -> int:
             for client in clients:
                 client.join()
         faults += [wrong for one in checked for wrong in one.wrong]
-        right, failed = sum(one.right for one in checked), sum(one.failed for one in checked)
-        print(f"{right} right answers, {failed} requests without one; {json.dumps(after)}")
+        for address in addresses:
+            there = [one for one in checked if one.address == address]
+            right, failed = sum(one.right for one in there), sum(one.failed for one in there)
+            print(f"{address}: {right} right answers, {failed} requests without one")
+        print(json.dumps(after))
         print(f"{run.lives}; a new host: {fresh_before} at the start, {fresh_after} at the end")
     for fault in faults:
         print(f"FAULT {fault}")

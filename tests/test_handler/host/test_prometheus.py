@@ -18,6 +18,7 @@ from pool_states import interpreter, leases, model, pool, worker
 from prometheus_client import CollectorRegistry, generate_latest
 from waiting import wait_for
 
+from interpool.handler.direct.traffic import Traffic
 from interpool.handler.errors import SettingsError
 from interpool.handler.host import prometheus
 from interpool.handler.host.prometheus import (
@@ -66,6 +67,26 @@ def test_a_pool_is_exported_with_its_models() -> None:
         f"interpool_lease_wait_seconds_count{{{OF}}} 3.0",
     ):
         assert line in lines
+
+
+def test_what_the_direct_address_answered_is_exported() -> None:
+    traffic = Traffic()
+    for status, seconds in ((200, 0.002), (200, 0.004), (503, 100.0)):
+        traffic.note(status, seconds)
+    direct = {"address": "127.0.0.1:8090", "models": [traffic.describe("m/1.0", 7)]}
+    lines = _text(pool(direct=direct)).splitlines()
+    of = OF.replace(",version", ',status="{}",version')
+    for line in (
+        f"interpool_direct_requests_total{{{of.format(200)}}} 2.0",
+        f"interpool_direct_requests_total{{{of.format(503)}}} 1.0",
+        f"interpool_direct_requests_waiting{{{OF}}} 7.0",
+        f'interpool_direct_request_seconds_bucket{{le="0.0025",{OF}}} 1.0',
+        f'interpool_direct_request_seconds_bucket{{le="60.0",{OF}}} 2.0',
+        f'interpool_direct_request_seconds_bucket{{le="+Inf",{OF}}} 3.0',
+        f"interpool_direct_request_seconds_sum{{{OF}}} 100.006",
+    ):
+        assert line in lines
+    assert "interpool_direct_requests_total{" not in _text(pool())
 
 
 def test_what_is_retired_or_fails_is_counted() -> None:

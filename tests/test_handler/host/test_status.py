@@ -39,3 +39,12 @@ def test_a_model_with_interpreters_of_its_own_is_told_of_with_the_reason() -> No
     text = status.describe_pool(pool)
     assert "interpreters: 3 of at most 6 (2 leased, 2 serve one model each, 1 parked," in text
     assert "2 of the interpreters are its own: it has replaced torch.relu" in text
+
+
+def test_the_direct_address_says_what_it_answered() -> None:
+    one = {"model": "m/1.0", "answers": {"200": 5, "503": 1}, "waiting": 2, "times": [], "seconds": 1.0}
+    other = {**one, "model": "n/1.0", "answers": {}, "waiting": 0}
+    text = status.describe_pool(_pool(direct={"address": "127.0.0.1:8090", "models": [one, other]}))
+    assert "direct address 127.0.0.1:8090:" in text
+    assert "m/1.0: 5 answered with 200, 1 answered with 503, 2 waiting" in text
+    assert "n/1.0: nothing answered, 0 waiting" in text
