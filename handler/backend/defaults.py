@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import torch
 
 from interpool.handler.backend.batches import Batch, batch_of, is_like
+from interpool.handler.backend.binary_tensors import LENGTH_HEADER, BinaryAnswer
 from interpool.handler.backend.client_faults import faults
 from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
 from interpool.handler.backend.error_text import describe, one_line, traceback_text
@@ -166,14 +167,18 @@ class DefaultHandler:
             if isinstance(answer, _Failure):
                 answers[index] = _fail(context, index, answer)
             else:
-                answers[index], kind = answer
+                answers[index], kind, json_bytes = answer
+                if json_bytes is not None:
+                    context.set_response_header(index, LENGTH_HEADER, str(json_bytes))
                 if context.get_response_content_type(index) is None:
                     context.set_response_content_type(index, kind)
 
-    def _whole(self, request: Request, parts: list[Any]) -> tuple[Any, str] | _Failure:
-        """A request's answer as it is sent, with its content type."""
+    def _whole(self, request: Request, parts: list[Any]) -> tuple[Any, str, int | None] | _Failure:
+        """A request's answer as it is sent, its content type, and how many bytes are JSON if not all."""
         try:
-            answer = request.answer(parts)
+            answer, json_bytes = request.answer(parts), None
+            if isinstance(answer, BinaryAnswer):
+                answer, json_bytes = answer
             body = encoded(answer)
             if self._most_bytes and len(body) > self._most_bytes:
                 raise AnswerTooLarge(
@@ -181,7 +186,7 @@ class DefaultHandler:
                     f"{self._most_bytes:,}: have the model return less, or raise max_response_size in "
                     "config.properties"
                 )
-            return body, content_type(answer)
+            return body, content_type(answer), json_bytes
         except Exception as error:  # noqa: BLE001 -- one answer's fault is its own
             return self._failure(
                 error, f"Model {self._model_name!r}: its answer cannot be sent: {describe(error)}"

@@ -21,7 +21,8 @@ Instances that are numbers, or arrays of them, get one type together, as if they
 In the second version a tensor has the shape that the request says, the batch's dimension included: a
 module is called with it as it is. One input is a positional argument; several are keyword
 arguments by their names. ``BYTES`` are strings, one for a shape of one element and (nested) lists of
-them for others; with ``"parameters": {"content_type": "base64"}`` they are bytes. Outputs are named by
+them for others; with ``"parameters": {"content_type": "base64"}`` they are bytes. Elements may lie behind
+the JSON (``binary_tensors``). Outputs are named by
 the model, if it returns a mapping; else after the inputs, as TorchServe's envelope does, and
 ``output-N`` where there are more.
 """
@@ -37,6 +38,18 @@ from typing import Any, NamedTuple
 
 import torch
 
+from interpool.handler.backend.binary_tensors import (
+    LENGTH_HEADER,
+    BinaryAnswer,
+    BinaryInputs,
+    WantedOutputs,
+    answer_of,
+    behind,
+    elements_of,
+    is_binary,
+    json_length,
+    strings_of,
+)
 from interpool.handler.backend.inputs import (
     Arguments,
     arguments,
@@ -171,7 +184,14 @@ def _in_json(value: Any) -> Any:
 def _content(row: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object in a request's body, whatever content type it came as."""
     refuse_form(headers)
-    content: Any = row.get("data") or row.get("body") or row
+    return _object(_body_of(row))
+
+
+def _body_of(row: Mapping[str, Any]) -> Any:
+    return row.get("data") or row.get("body") or row
+
+
+def _object(content: Any) -> dict[str, Any]:
     if isinstance(content, (bytes, bytearray, str)):
         try:
             content = json.loads(content)
@@ -186,7 +206,15 @@ def _content(row: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, An
 
 
 def _tensors(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
-    content = _content(row, headers)
+    refuse_form(headers)
+    body = _body_of(row)
+    length = json_length(headers)
+    if length is None or not isinstance(body, (bytes, bytearray)):
+        content, binary = _object(body), None
+    elif length > len(body):
+        raise InputError(f"the header {LENGTH_HEADER} says {length}, and the body has {len(body)} bytes")
+    else:
+        content, binary = _object(bytes(memoryview(body)[:length])), BinaryInputs(body, length)
     inputs = content.get("inputs")
     if not isinstance(inputs, list) or not inputs or not all(isinstance(each, dict) for each in inputs):
         raise InputError(
@@ -195,25 +223,40 @@ def _tensors(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subjec
     names = [str(each.get("name", f"input-{index}")) for index, each in enumerate(inputs)]
     if len(set(names)) < len(names):
         raise InputError(f"inputs must have different names, not {', '.join(names)}")
-    values = {name: _input(name, each) for name, each in zip(names, inputs, strict=True)}
+    values = {name: _input(name, each, binary) for name, each in zip(names, inputs, strict=True)}
+    if binary is not None:
+        binary.end()
+    wanted = WantedOutputs(content)
     call = Arguments(tuple(values.values()), {}) if len(values) == 1 else Arguments((), values)
     given = content.get("id")
 
-    def answer(parts: list[Any]) -> dict[str, Any]:
-        return {
+    def answer(parts: list[Any]) -> dict[str, Any] | BinaryAnswer:
+        outputs: list[_Output] = parts[0]
+        content = {
             "id": given if isinstance(given, str) and given.strip() else subject.request_id,
             "model_name": subject.model.get("modelName"),
             "model_version": subject.model.get("modelVersion"),
-            "outputs": parts[0],
+            "outputs": [each.described for each in outputs],
         }
+        if not wanted.any:
+            return content
+        return answer_of(content, [each.elements for each in outputs if each.elements is not None])
 
-    return Request([call], True, lambda value: _outputs(value, names), answer)
+    return Request([call], True, lambda value: _outputs(value, names, wanted), answer)
 
 
-def _input(name: str, described: Mapping[str, Any]) -> Any:
+def _input(name: str, described: Mapping[str, Any], binary: BinaryInputs | None) -> Any:
     datatype, data, shape = (described.get(key) for key in ("datatype", "data", "shape"))
     if datatype != _BYTES and datatype not in _DATATYPES:
         raise InputError(f"input {name!r}: its datatype must be one of {', '.join(_DATATYPES)} or {_BYTES}")
+    if is_binary(described):
+        if binary is None:
+            raise InputError(
+                f"input {name!r}: its elements are behind the JSON: say with the header {LENGTH_HEADER} "
+                "where that ends, and send the body as application/octet-stream"
+            )
+        found = binary.take(name, described, _DATATYPES.get(datatype))
+        return found if isinstance(found, torch.Tensor) else _shaped(found, described["shape"])
     if not isinstance(data, list) or not isinstance(shape, list):
         raise InputError(f"input {name!r}: it needs `shape` and `data`, both as lists")
     if not all(type(size) is int for size in shape):
@@ -240,6 +283,10 @@ def _strings(name: str, data: list[Any], shape: list[int], parameters: Any) -> A
     sizes = [size if size >= 0 else len(values) // max(known, 1) for size in shape]
     if math.prod(sizes) != len(values):
         raise InputError(f"input {name!r}: its data has {len(values)} elements, not the shape {shape}")
+    return _shaped(values, sizes)
+
+
+def _shaped(values: list[Any], sizes: Sequence[int]) -> Any:
     if len(values) == 1 and len(sizes) < 2:
         return values[0]
     for size in reversed(sizes[1:]):
@@ -253,16 +300,39 @@ def _flat(data: Any) -> list[Any]:
     return [value for item in data for value in _flat(item)]
 
 
-def _outputs(value: Any, input_names: Sequence[str]) -> list[dict[str, Any]]:
+class _Output(NamedTuple):
+    described: dict[str, Any]
+    elements: memoryview | bytes | None = None  # if they lie behind the JSON
+
+
+def _outputs(value: Any, input_names: Sequence[str], wanted: WantedOutputs) -> list[_Output]:
     """What a call returned, as the outputs of an answer; raises TypeError naming a type."""
     if isinstance(value, Mapping):
-        return [_output(str(name), item) for name, item in value.items()]
+        return [_output(str(name), item, wanted) for name, item in value.items()]
     values = value if isinstance(value, (tuple, list)) and value and all(map(_is_array, value)) else [value]
     names = [*input_names, *(f"output-{index}" for index in range(len(input_names), len(values)))]
-    return [_output(name, item) for name, item in zip(names, values, strict=False)]
+    return [_output(name, item, wanted) for name, item in zip(names, values, strict=False)]
 
 
-def _output(name: str, value: Any) -> dict[str, Any]:
+def _output(name: str, value: Any, wanted: WantedOutputs) -> _Output:
+    if not wanted.binary(name):
+        return _Output(_in_numbers(name, value))
+    tensor = _tensor(value) if _is_array(value) else None
+    if tensor is not None:
+        elements: memoryview | bytes = elements_of(tensor)
+        return _Output(behind(_described(name, tensor.shape, _NAMES[tensor.dtype], []), elements), elements)
+    if isinstance(value, (bytes, bytearray)):
+        elements = strings_of([bytes(value)])
+        return _Output(behind(_described(name, [1], _BYTES, []), elements), elements)
+    described = _in_numbers(name, value)
+    if described["datatype"] == _BYTES:
+        elements = strings_of(described["data"])
+    else:
+        elements = elements_of(torch.tensor(described["data"], dtype=_DATATYPES[described["datatype"]]))
+    return _Output(behind(described, elements), elements)
+
+
+def _in_numbers(name: str, value: Any) -> dict[str, Any]:
     if _is_array(value):
         tensor = _tensor(value)
         if tensor is not None:

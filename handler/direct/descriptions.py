@@ -84,7 +84,7 @@ def server_says(rest: str, models: Models) -> dict[str, Any]:
         return {"live": True}
     if rest == "health/ready":
         return {"ready": all(model.is_healthy for model in models.defaults())}
-    return {"name": "interpool", "version": _version(), "extensions": []}
+    return {"name": "interpool", "version": _version(), "extensions": ["binary_tensor_data"]}
 
 
 def _version() -> str:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from local_server import JSON, Answer, TorchServe, torchserve
+from local_server import JSON, Answer, TorchServe, free_ports, torchserve
 from system.conftest import Mar
+from waiting import wait_for
+
+from interpool.handler.backend.binary_tensors import LENGTH_HEADER
 
 MODELS = {"linear": "linear", "echo": "make_echo", "inside": "inside"}
 
 
-def _serve(envelope: str, mar: Mar) -> Iterator[TorchServe]:
-    with torchserve(properties={"service_envelope": envelope}) as server:
+def _serve(envelope: str, mar: Mar, direct: str = "") -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_DIRECT_ADDRESS": direct}
+    with torchserve(properties={"service_envelope": envelope}, environment=environment) as server:
         for name, spec in MODELS.items():
             answer = server.register(mar(server, name, spec))
             assert answer.status == 200, f"{answer.text}\n{server.model_log()[-5000:]}"
@@ -28,7 +36,8 @@ def kserve(mar: Mar) -> Iterator[TorchServe]:
 
 @pytest.fixture(scope="module")
 def kservev2(mar: Mar) -> Iterator[TorchServe]:
-    yield from _serve("kservev2", mar)
+    (port,) = free_ports(1)
+    yield from _serve("kservev2", mar, f"127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +75,42 @@ def test_version_two_takes_and_gives_tensors(kservev2: TorchServe) -> None:
         "model_version": "1.0",
         "outputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [3.0, 12.0, 0.0, 3.0]}],
     }
+
+
+def _ask_in_binary(address: str, elements: bytes) -> tuple[int, Any, bytes]:
+    """The status of an answer, its JSON, and what lies behind that."""
+    inputs = [
+        {"name": "x", "shape": [2, 3], "datatype": "FP32", "parameters": {"binary_data_size": len(elements)}}
+    ]
+    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Content-Type": "application/octet-stream", LENGTH_HEADER: str(len(head))}
+    connection = http.client.HTTPConnection(address, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v2/models/linear/infer", head + elements, headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        length = int(answer.headers.get(LENGTH_HEADER, len(body)))
+        return answer.status, json.loads(body[:length]), body[length:]
+
+
+def test_version_two_takes_and_gives_elements_behind_the_json_at_both_addresses(kservev2: TorchServe) -> None:
+    direct = kservev2.environment["INTERPOOL_DIRECT_ADDRESS"]
+    wait_for(lambda: any(pool["beside"] for pool in kservev2.pools().values()), "the direct address")
+    for address in (urlsplit(kservev2.inference).netloc, direct):
+        elements = struct.pack("<6f", 1, 1, 1, 1, 0, 0)
+        status, content, answered = _ask_in_binary(address, elements)
+        assert status == 200, content
+        assert struct.unpack("<4f", answered) == (3.0, 12.0, 0.0, 3.0)
+        (output,) = content["outputs"]
+        assert output == {
+            "name": "x",
+            "shape": [2, 2],
+            "datatype": "FP32",
+            "parameters": {"binary_data_size": 16},
+        }
+        status, content, _ = _ask_in_binary(address, elements[:-1])
+        assert status == 400
+        assert "takes 24 bytes" in content["message"]
 
 
 @pytest.mark.long

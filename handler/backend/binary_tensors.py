@@ -1,0 +1,184 @@
+"""Binary tensors of the Open Inference Protocol: elements behind the JSON, and not in it.
+
+See the protocol's extension "binary tensor data". A request's header ``Inference-Header-Content-Length`` says
+how many bytes of the body are JSON. Behind them lie the elements of each input that has ``binary_data_size``
+among its parameters, in order. Numbers are little-endian, in row-major order. Each element of BYTES follows
+its length, in four bytes. Outputs are sent likewise if the request asks for that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from interpool.handler.backend.dense_tensors import DenseTensors
+from interpool.handler.errors import InputError
+
+LENGTH_HEADER = "Inference-Header-Content-Length"
+_SIZE = "binary_data_size"
+_LENGTH_BYTES = 4
+
+
+class BinaryAnswer(NamedTuple):
+    """A whole answer.
+
+    Attributes:
+        body: JSON, and behind it elements.
+        json_bytes: how many of it are JSON.
+    """
+
+    body: bytes
+    json_bytes: int
+
+
+def json_length(headers: Mapping[str, Any]) -> int | None:
+    """How many bytes of a body are JSON; None if no header says so. Raises InputError."""
+    for name, value in headers.items():
+        if name.lower() == LENGTH_HEADER.lower():
+            text = str(value)
+            if not (text.isascii() and text.isdecimal()):
+                raise InputError(f"the header {LENGTH_HEADER} is a number of bytes, not {text[:40]!r}")
+            return int(text)
+    return None
+
+
+class BinaryInputs:
+    """The elements behind a request's JSON, which its inputs take one after the other.
+
+    Args:
+        body: the whole body.
+        begin: where they begin in it.
+    """
+
+    def __init__(self, body: bytes | bytearray, begin: int) -> None:
+        self._body = body
+        self._at = begin
+        self._tensors = DenseTensors("the body", body)
+
+    def take(self, name: str, described: Mapping[str, Any], dtype: torch.dtype | None) -> Any:
+        """The next input.
+
+        Args:
+            name: of it.
+            described: what the JSON says of it.
+            dtype: of its elements; None for BYTES.
+
+        Returns:
+            A tensor of its shape; for BYTES a list of bytes, flat.
+
+        Raises:
+            InputError: a claim about it is wrong.
+        """
+        size, shape = described["parameters"][_SIZE], described.get("shape")
+        if type(size) is not int or size < 0 or size > len(self._body) - self._at:
+            left = len(self._body) - self._at
+            raise InputError(
+                f"input {name!r}: its {_SIZE} is {size!r}, and {left} bytes are left in the body"
+            )
+        if not isinstance(shape, list) or not all(type(each) is int and each >= 0 for each in shape):
+            raise InputError(f"input {name!r}: with binary data, its shape holds whole numbers from 0 on")
+        place = range(self._at, self._at + size)
+        self._at += size
+        if dtype is None:
+            return self._strings(name, place, math.prod(shape))
+        wanted = math.prod(shape) * dtype.itemsize
+        if size != wanted:
+            raise InputError(
+                f"input {name!r}: its shape {shape} takes {wanted} bytes, and its {_SIZE} is {size}"
+            )
+        return self._tensors.make(dtype, place, shape)
+
+    def end(self) -> None:
+        """Raise InputError if inputs have not taken all."""
+        if self._at != len(self._body):
+            raise InputError(
+                f"{len(self._body) - self._at} bytes of the body belong to no input: say each one's {_SIZE}"
+            )
+
+    def _strings(self, name: str, place: range, count: int) -> list[bytes]:
+        found, at = [], place.start
+        while at < place.stop:
+            begin = at + _LENGTH_BYTES
+            at = begin + int.from_bytes(self._body[at:begin], "little")
+            if at > place.stop:
+                raise InputError(f"input {name!r}: an element of BYTES has a length beyond its binary data")
+            found.append(bytes(self._body[begin:at]))
+        if len(found) != count:
+            raise InputError(
+                f"input {name!r}: its binary data has {len(found)} elements, and its shape {count}"
+            )
+        return found
+
+
+def is_binary(described: Mapping[str, Any]) -> bool:
+    """Whether an input's elements lie behind the JSON."""
+    parameters = described.get("parameters")
+    return isinstance(parameters, dict) and _SIZE in parameters
+
+
+class WantedOutputs:
+    """Which outputs a request wants to have behind the JSON.
+
+    Args:
+        content: the request's JSON.
+    """
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._all = _flag(content, "binary_data_output") or False
+        named = content.get("outputs")
+        self._named = {
+            str(each.get("name")): flag
+            for each in (named if isinstance(named, list) else ())
+            if isinstance(each, dict) and (flag := _flag(each, "binary_data")) is not None
+        }
+
+    @property
+    def any(self) -> bool:
+        """Whether there may be such outputs."""
+        return self._all or any(self._named.values())
+
+    def binary(self, name: str) -> bool:
+        """Whether that output is one."""
+        return self._named.get(name, self._all)
+
+
+def _flag(content: Mapping[str, Any], name: str) -> bool | None:
+    parameters = content.get("parameters")
+    value = parameters.get(name) if isinstance(parameters, dict) else None
+    return value if isinstance(value, bool) else None
+
+
+def elements_of(tensor: torch.Tensor) -> memoryview:
+    """A tensor's elements as the protocol has them; a view, if they lie so already."""
+    dense = tensor.detach().cpu().contiguous().flatten()
+    elements: memoryview = dense.view(torch.uint8).numpy().data
+    return elements
+
+
+def strings_of(values: list[str] | list[bytes]) -> bytes:
+    """Elements of BYTES, each behind its length."""
+    encoded = [value.encode() if isinstance(value, str) else value for value in values]
+    return b"".join(
+        part for value in encoded for part in (len(value).to_bytes(_LENGTH_BYTES, "little"), value)
+    )
+
+
+def answer_of(content: dict[str, Any], elements: list[memoryview | bytes]) -> BinaryAnswer:
+    """An answer whose outputs' elements lie behind its JSON.
+
+    Args:
+        content: its JSON.
+        elements: of the outputs whose ``binary_data_size`` is said there, in order.
+    """
+    head = json.dumps(content).encode()
+    return BinaryAnswer(b"".join((head, *elements)), len(head))
+
+
+def behind(described: dict[str, Any], elements: memoryview | bytes) -> dict[str, Any]:
+    """An output whose elements lie behind the JSON."""
+    kept = {name: value for name, value in described.items() if name not in ("data", "parameters")}
+    return {**kept, "parameters": {_SIZE: len(elements)}}
