@@ -97,8 +97,22 @@ ARCHIVER_FILES = {
 }
 
 
-def load_command(model_name: str, model_dir: str, handler: str, batch_size: int = 1, gpu: int = -1) -> bytes:
-    """The frontend's first message to a worker: load this model. By default without a GPU, which is -1."""
+ENVELOPES = ("body", "json", "kserve", "kservev2")
+
+
+def load_command(
+    model_name: str, model_dir: str, handler: str, batch_size: int = 1, gpu: int = -1, envelope: str = ""
+) -> bytes:
+    """The frontend's first message to a worker: load this model.
+
+    Args:
+        model_name: that it is registered by.
+        model_dir: where its archive is extracted.
+        handler: that its manifest names.
+        batch_size: the most requests in a batch.
+        gpu: its number; -1 for none.
+        envelope: one of ``ENVELOPES``, or "" for none.
+    """
 
     def integer(value: int) -> bytes:
         return struct.pack(">i", value)
@@ -106,9 +120,9 @@ def load_command(model_name: str, model_dir: str, handler: str, batch_size: int 
     def text(value: str) -> bytes:
         return integer(len(value.encode())) + value.encode()
 
-    no_envelope, limit_image_pixels = text(""), b"\1"
+    limit_image_pixels = b"\1"
     model = text(model_name) + text(model_dir) + integer(batch_size) + text(handler)
-    return b"L" + model + integer(gpu) + no_envelope + limit_image_pixels
+    return b"L" + model + integer(gpu) + text(envelope) + limit_image_pixels
 
 
 def named_in_load_command(command: bytes) -> tuple[str, int]:

@@ -28,6 +28,7 @@ class Options:
         batch_delay_ms: milliseconds that a request waits for others of its batch.
         queue_size: the most requests that wait for a worker.
         response_timeout_s: seconds that a batch may take.
+        envelope: TorchServe's service_envelope, the form of requests and answers; "" for none.
     """
 
     workers: int | None = None
@@ -35,6 +36,7 @@ class Options:
     batch_delay_ms: int | None = None
     queue_size: int | None = None
     response_timeout_s: float | None = None
+    envelope: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
                 "serve it with `interpool serve`"
             )
         settings = _settings(configured, options)
-        command = load_command(name, str(directory), str(manifest.get("handler")), settings.batch_size)
+        handler, batch_size = str(manifest.get("handler")), settings.batch_size
+        command = load_command(name, str(directory), handler, batch_size, envelope=options.envelope)
         limit = startup_timeout(directory) or LOAD_LIMIT_S
         files = ModelFiles(name, str(directory), command, limit)
         version = str(manifest.get("modelVersion") or "1.0")

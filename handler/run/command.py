@@ -10,6 +10,7 @@ import sys
 import click
 
 from interpool.handler.errors import ServeError
+from interpool.handler.torchserve import ENVELOPES, MOST_REQUEST_BYTES
 
 
 @click.command("run", short_help="Serve archives without TorchServe")
@@ -23,6 +24,7 @@ from interpool.handler.errors import ServeError
 @click.option("--max-batch-delay", type=click.IntRange(min=0), metavar="MS", help="that a batch waits")
 @click.option("--queue", type=click.IntRange(min=1), help="the most requests of a model that wait")
 @click.option("--response-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+@click.option("--service-envelope", type=click.Choice(ENVELOPES), help="the form of requests and answers")
 @click.option("--max-request-size", type=click.IntRange(min=1), metavar="BYTES")
 def run(
     archives: tuple[str, ...],
@@ -35,6 +37,7 @@ def run(
     max_batch_delay: int | None,
     queue: int | None,
     response_timeout: float | None,
+    service_envelope: str | None,
     max_request_size: int | None,
 ) -> None:
     """Serve archives over TorchServe's inference API, without TorchServe and Java.
@@ -56,12 +59,11 @@ def run(
     from interpool.handler.host.start import prepare_process
     from interpool.handler.run.archives import Options, named
     from interpool.handler.run.serving import Serving, application
-    from interpool.handler.torchserve import MOST_REQUEST_BYTES
 
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
-    options = Options(workers, batch_size, max_batch_delay, queue, response_timeout)
+    options = Options(workers, batch_size, max_batch_delay, queue, response_timeout, service_envelope or "")
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}

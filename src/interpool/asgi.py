@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from interpool.handler.direct.application import Application
@@ -25,6 +25,7 @@ def app(
     batch_delay_ms: int | None = None,
     queue_size: int | None = None,
     response_timeout_s: float | None = None,
+    service_envelope: Literal["", "body", "json", "kserve", "kservev2"] = "",
     request_bytes: int | None = None,
 ) -> Application:
     """An ASGI application that answers TorchServe's inference API from a pool of its own.
@@ -40,6 +41,8 @@ def app(
         batch_delay_ms: milliseconds that a request waits for others of its batch; likewise, else 100.
         queue_size: the most requests of a model that wait for a worker; by default 100.
         response_timeout_s: seconds that a batch may take; by default what the archive says, else 120.
+        service_envelope: TorchServe's setting: the form of requests and answers; `kservev2` is that of the
+            Open Inference Protocol.
         request_bytes: the most that a request's body may have; by default 6,553,500.
 
     Returns:
@@ -57,7 +60,7 @@ def app(
     if interpreters is not None:
         environment["INTERPOOL_INTERPRETERS"] = str(interpreters)
     settings = HostSettings.of_environment(environment)
-    options = Options(workers, batch_size, batch_delay_ms, queue_size, response_timeout_s)
+    options = Options(workers, batch_size, batch_delay_ms, queue_size, response_timeout_s, service_envelope)
     limits = Limits() if request_bytes is None else Limits(request_bytes=request_bytes)
     paths = {name: Path(path) for name, path in archives.items()}
     return application(Serving(paths, options, settings), limits)

@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from direct_server import DirectServer
 from local_server import JSON, Answer, TorchServe, free_ports, torchserve
-from system.conftest import Mar
+from system.conftest import Mar, Pack
 from waiting import wait_for
 
 from interpool.handler.backend.binary_tensors import LENGTH_HEADER
@@ -111,6 +112,15 @@ def test_version_two_takes_and_gives_elements_behind_the_json_at_both_addresses(
         status, content, _ = _ask_in_binary(address, elements[:-1])
         assert status == 400
         assert "takes 24 bytes" in content["message"]
+
+
+def test_a_pool_without_torchserve_takes_the_same_form(packed: Pack) -> None:
+    with DirectServer(f"linear={packed('linear')}", options=("--service-envelope=kservev2",)) as server:
+        address = urlsplit(server.inference).netloc
+        status, content, answered = _ask_in_binary(address, struct.pack("<6f", 1, 1, 1, 1, 0, 0))
+        assert status == 200, content
+        assert struct.unpack("<4f", answered) == (3.0, 12.0, 0.0, 3.0)
+        assert "binary_tensor_data" in server.request("GET", "/v2").json["extensions"]
 
 
 @pytest.mark.long
