@@ -61,6 +61,26 @@ class MovableObject:
     def call_kwargs(self, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
         """The same, with the arguments in an iterable and a dict."""
 
+    async def call_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it in a free interpreter without a thread that waits; the result as a plain value.
+
+        The call waits for an interpreter in the pool's queue, and runs on the object's own thread there. If
+        the task that awaits it is cancelled, as by ``asyncio.timeout``, a call that waits does not begin.
+        Python code that runs is interrupted once by ``CallInterrupted``; an import, native code, or code that
+        catches it runs on to its end, and its result is dropped. The grad mode, inference mode and autocast
+        of the event loop's thread hold in the call.
+
+        Args:
+            args: as for a call.
+            kwargs: likewise.
+
+        Raises:
+            RuntimeError: no event loop runs.
+            RemoteError: the object raised; carries the traceback's text.
+            ConversionError: an argument or the result cannot cross.
+            PoolClosedError: the pool was closed.
+        """
+
     def acquire_session(
         self, timeout: float | None = None, call_limit: float | None = None
     ) -> InterpreterSession:
@@ -126,6 +146,27 @@ class Channel:
 
     def close(self) -> None:
         """End it; what has not been answered is not."""
+
+class CallInbox:
+    """Where the calls arrive that an event loop awaits, when they have ended."""
+
+    def __init__(self) -> None: ...
+    def fileno(self) -> int:
+        """A descriptor that is readable while there are some."""
+
+    def take(self) -> list[AwaitedCall]: ...
+
+class AwaitedCall:
+    """A call of a movable object, begun or waiting for an interpreter; its inbox gets it at its end."""
+
+    def __init__(
+        self, movable: MovableObject, args: Iterable[Any], kwargs: dict[str, Any], inbox: CallInbox
+    ) -> None: ...
+    def result(self) -> Any:
+        """What it returned, once; raises what it raised."""
+
+    def cancel(self) -> None:
+        """Nobody wants the result: it does not begin, or is interrupted."""
 
 class Connection:
     """A worker's connection that ``InterpreterManager.serve`` answers. Any thread may use it."""

@@ -156,13 +156,17 @@ void Pool::autoscale() {
         park_surplus(lock);
         review_at_ = Clock::now() + review_every;
       }
-    } else if (active_ == min_size_) {
+    } else if (late_at() <= Clock::now()) {
+      dispatch_late();
+    } else if (active_ == min_size_ && late_at() == Clock::time_point::max()) {
       break;
-    } else if (Clock::now() >= review_at_) {
+    } else if (active_ != min_size_ && Clock::now() >= review_at_) {
       park_surplus(lock);
       review_at_ = Clock::now() + review_every;
     } else {
-      autoscaler_.wait_until(lock, review_at_);
+      // Who begins to listen meanwhile does not wake it.
+      const Clock::time_point soon = Clock::now() + FairQueue::kLongWait;
+      autoscaler_.wait_until(lock, std::min({soon, late_at(), active_ == min_size_ ? soon : review_at_}));
     }
   }
   autoscaler_runs_ = false;

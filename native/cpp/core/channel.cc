@@ -1,11 +1,6 @@
 #include "channel.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "clock.h"
@@ -28,44 +23,12 @@ Registry& registry() {
 
 }  // namespace
 
-Inbox::Inbox() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (fd_ < 0) {
-    throw std::system_error(errno, std::generic_category(), "eventfd");
-  }
-}
-
-Inbox::~Inbox() {
-  ::close(fd_);
-}
-
-std::vector<Inbox::Item> Inbox::take() {
-  uint64_t count = 0;
-  static_cast<void>(::read(fd_, &count, sizeof count));  // before the items go: who puts the next one, wakes
-  std::vector<Item> items;
-  const std::lock_guard lock(mutex_);
-  items.swap(items_);
-  return items;
-}
-
-void Inbox::put(Item item) {
-  bool is_first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_first = items_.empty();
-    items_.push_back(std::move(item));
-  }
-  if (is_first) {
-    const uint64_t one = 1;
-    static_cast<void>(::write(fd_, &one, sizeof one));
-  }
-}
-
-Channel::Channel(std::shared_ptr<Inbox> inbox, std::string load_command, int64_t number)
+Channel::Channel(std::shared_ptr<ChannelInbox> inbox, std::string load_command, int64_t number)
     : inbox_(std::move(inbox)),
       load_command_(std::make_shared<const std::string>(std::move(load_command))),
       number_(number) {}
 
-std::shared_ptr<Channel> Channel::open(std::shared_ptr<Inbox> inbox, std::string load_command) {
+std::shared_ptr<Channel> Channel::open(std::shared_ptr<ChannelInbox> inbox, std::string load_command) {
   Registry& all = registry();
   std::shared_ptr<Channel> made;
   {

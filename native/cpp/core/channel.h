@@ -13,40 +13,24 @@
 
 #include <interpool/export.h>
 
+#include "inbox.h"
 #include "wire.h"
 
 namespace interpool {
 
-// The answers that an event loop's channels bring. `mutex_` guards what stands below it and is a leaf lock.
-// Any thread, any GIL.
-class INTERPOOL_PUBLIC Inbox {
- public:
-  Inbox();  // throws std::system_error if there is no descriptor left
-  ~Inbox();
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
-
-  struct Item {
-    int64_t channel;    // its number
-    std::string bytes;  // an answer, or a part of one, as TorchServe's workers send it
-    bool ended;         // the last item of its channel
-  };
-  // An eventfd that is readable as long as there are items; the loop is woken once for all that have come.
-  int fd() const { return fd_; }
-  std::vector<Item> take();
-  void put(Item item);
-
- private:
-  const int fd_;
-  std::mutex mutex_;
-  std::vector<Item> items_;
+// What a channel brings.
+struct Brought {
+  int64_t channel;    // its number
+  std::string bytes;  // an answer, or a part of one, as TorchServe's workers send it
+  bool ended;         // the last item of its channel
 };
+using ChannelInbox = Inbox<Brought>;
 
 // `mutex_` guards what stands below it and is a leaf lock.
 class INTERPOOL_PUBLIC Channel final : public Wire, public std::enable_shared_from_this<Channel> {
  public:
   // `load_command` is its first message.
-  static std::shared_ptr<Channel> open(std::shared_ptr<Inbox> inbox, std::string load_command);
+  static std::shared_ptr<Channel> open(std::shared_ptr<ChannelInbox> inbox, std::string load_command);
   // The open channel of that number, for who is to serve it; null if there is none.
   static std::shared_ptr<Channel> find(int64_t number);
   ~Channel() override;
@@ -69,9 +53,9 @@ class INTERPOOL_PUBLIC Channel final : public Wire, public std::enable_shared_fr
   void put_back(Frame frame) override;
 
  private:
-  Channel(std::shared_ptr<Inbox> inbox, std::string load_command, int64_t number);
+  Channel(std::shared_ptr<ChannelInbox> inbox, std::string load_command, int64_t number);
 
-  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<ChannelInbox> inbox_;
   const std::shared_ptr<const std::string> load_command_;
   const int64_t number_;
   mutable std::mutex mutex_;

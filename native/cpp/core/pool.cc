@@ -229,10 +229,30 @@ bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListene
   }
   queue_.wait(one.waiter, seconds_of(now));
   dispatch();
-  if (!queue_.empty() && (may_raise_capacity() || may_raise_reserve())) {
+  const bool is_needed = !queue_.empty() && (may_raise_capacity() || may_raise_reserve());
+  // It looks at the time, too, in the place of a thread that waits.
+  if (is_needed || (min_size_ != max_size_ && !autoscaler_runs_)) {
     wake_autoscaler();
   }
   return true;
+}
+
+Clock::time_point Pool::late_at() const {
+  auto first = Clock::time_point::max();
+  for (const Listening& one : listening_) {
+    if (!one.is_late) {
+      first = std::min<Clock::time_point>(first, one.waiter.since + FairQueue::kLongWait);
+    }
+  }
+  return first;
+}
+
+void Pool::dispatch_late() {
+  const auto now = Clock::now();
+  for (Listening& one : listening_) {
+    one.is_late = one.is_late || one.waiter.since + FairQueue::kLongWait <= now;
+  }
+  dispatch();
 }
 
 bool Pool::stop_waiting(const LeaseListener& listener) {
@@ -248,7 +268,7 @@ bool Pool::stop_waiting(const LeaseListener& listener) {
 }
 
 bool Pool::may_listen(const Flow& flow) const {
-  return !closed_ && active_ > 0 && !flow.own.has_value() && (flow.running > 0 || max_size_ == min_size_);
+  return !closed_ && active_ > 0 && !flow.own.has_value();
 }
 
 void Pool::grant(Waiter& waiter, Slot* slot) {

@@ -251,6 +251,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     const std::shared_ptr<LeaseListener> listener;
     Waiter waiter;
     Interpreter* interpreter = nullptr;
+    bool is_late = false;  // it has waited for kLongWait
   };
   // Has `mutex_` for a scope. Listeners hear of what was decided for them when it is no longer held.
   class Locked {
@@ -303,8 +304,12 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void wake_all();
   // The lease of one that waits has begun, or it waits in vain.
   void grant(Waiter& waiter, Slot* slot);
-  // Whether a listener may wait: somebody gives it what it waits for, without a look at the time.
+  // Whether a listener may wait.
   bool may_listen(const Flow& flow) const;
+  // When the first listener has waited for so long that it may have what is kept for others; max() if none
+  // is still to. And: gives them that.
+  Clock::time_point late_at() const;
+  void dispatch_late();
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   // Is any of its minimum size on its way?

@@ -65,6 +65,18 @@ std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std:
   return session;
 }
 
+std::shared_ptr<Session> Session::adopt(std::shared_ptr<Pool> pool, Interpreter& interpreter) {
+  std::shared_ptr<Session> session;
+  try {
+    session.reset(new Session(pool, interpreter));
+  } catch (...) {
+    pool->release(interpreter);
+    throw;
+  }
+  pool->introduce(interpreter, session);
+  return session;
+}
+
 std::shared_ptr<Session> Session::acquire_for(const std::shared_ptr<Movable>& movable,
                                               std::optional<double> timeout,
                                               std::optional<double> call_limit) {
@@ -215,14 +227,28 @@ Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::
                             const Keywords& keywords) {
   return inside(
       [](Session& self, const std::shared_ptr<Movable>& wanted, const std::vector<Value>& positional,
-         const Keywords& named) {
-        Interpreter& here = self.interpreter_;
-        // References of our own: unload() may drop the movable's while the call runs.
-        const Held object(here, here.retain(wanted->in(here)));
-        const Held result(here, here.call(object.get(), positional, named, self.caller_));
-        return here.to_value(result.get());
-      },
+         const Keywords& named) { return self.call_here(wanted, positional, named); },
       movable, args, keywords);
+}
+
+Value Session::call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                            const Keywords& keywords, const CallerModes& caller, const WatchedCall& call,
+                            const std::function<bool()>& is_cancelled) {
+  return visit(
+      [&] {
+        const Interruptible here(interpreter_, call.number());
+        return is_cancelled() ? Value() : call_here(movable, args, keywords);
+      },
+      &caller);
+}
+
+// Entered.
+Value Session::call_here(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                         const Keywords& keywords) {
+  // References of our own: unload() may drop the movable's while the call runs.
+  const Held object(interpreter_, interpreter_.retain(movable->in(interpreter_)));
+  const Held result(interpreter_, interpreter_.call(object.get(), args, keywords, caller_));
+  return interpreter_.to_value(result.get());
 }
 
 std::shared_ptr<Movable> Session::create_movable(const PyObj& object) {

@@ -4,6 +4,7 @@
 #include <interpool/session.h>
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,8 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   static std::shared_ptr<Session> acquire_for(const std::shared_ptr<Movable>& movable,
                                               std::optional<double> timeout,
                                               std::optional<double> call_limit = std::nullopt);
+  // An interpreter that the caller has leased: the session gives it back.
+  static std::shared_ptr<Session> adopt(std::shared_ptr<Pool> pool, Interpreter& interpreter);
   ~Session();
 
   PyObj global(const std::string& module, const std::string& name);
@@ -50,6 +53,11 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   // Its copy here, called; in one visit to the interpreter.
   Value call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
                      const Keywords& keywords);
+  // The same, in modes of another thread, by a call that can be interrupted; a session without a call limit.
+  // If it `is_cancelled` before it begins, None.
+  Value call_movable(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                     const Keywords& keywords, const CallerModes& caller, const WatchedCall& call,
+                     const std::function<bool()>& is_cancelled);
   bool is_owner(const PyObj& object) const { return object.session().get() == this; }
   std::shared_ptr<Movable> create_movable(const PyObj& object);
 
@@ -59,6 +67,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   // Idempotent.
   void close();
   int interpreter_id() const { return interpreter_.id(); }
+  Interpreter& interpreter() const { return interpreter_; }
   bool is_open() const { return open_; }
   std::vector<std::string> holds(Interpreter& interpreter) override;
 
@@ -74,6 +83,8 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   auto inside(const Work& work, const Args&... args);
   template <typename Work>
   auto visit(const Work& work, const CallerModes* caller = nullptr);
+  Value call_here(const std::shared_ptr<Movable>& movable, const std::vector<Value>& args,
+                  const Keywords& keywords);
   template <typename Objects>
   static void end_within_limit(Deadline& deadline, Pool& pool, Interpreter& interpreter, Objects objects);
   [[noreturn]] void refuse() const;

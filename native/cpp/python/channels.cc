@@ -188,9 +188,9 @@ class Reply {
   size_t at_ = 0;
 };
 
-py::list taken(Inbox& inbox) {
+py::list taken(ChannelInbox& inbox) {
   py::list all;
-  for (const Inbox::Item& item : inbox.take()) {
+  for (const Brought& item : inbox.take()) {
     all.append(py::make_tuple(item.channel, item.ended ? py::object(py::none()) : Reply(item.bytes).read()));
   }
   return all;
@@ -206,9 +206,9 @@ void predict(Channel& channel, const py::list& requests) {
 }  // namespace
 
 void add_channels(py::module_& module) {
-  py::class_<Inbox, std::shared_ptr<Inbox>>(module, "Inbox")
+  py::class_<ChannelInbox, std::shared_ptr<ChannelInbox>>(module, "Inbox")
       .def(py::init<>())
-      .def("fileno", &Inbox::fd)
+      .def("fileno", &ChannelInbox::fd)
       .def("take", &taken);
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&Channel::open), py::arg("inbox"), py::arg("load_command"))

@@ -20,6 +20,7 @@
 #include "../core/start_pool.h"
 #include "../seam/apart_thread.h"
 #include "../seam/guest_modules.h"
+#include "awaited_calls.h"
 #include "channels.h"
 #include "host_gil.h"
 #include "lease_wait.h"
@@ -532,6 +533,12 @@ Raises:
     RemoteError: the object raised; carries the traceback's text.
     ConversionError: an argument or the result cannot cross.)")
       .def("call", &call_movable, "The same as calling it.")
+      .def(
+          "call_async",
+          [](const py::object& self, const py::args& args, const py::kwargs& kwargs) {
+            return py::module_::import("interpool.native.awaiting").attr("call_async")(self, *args, **kwargs);
+          },
+          "Call it in a free interpreter, awaited by an event loop; no thread waits.")
       .def("call_kwargs", &call_movable_kwargs, py::arg("args"), py::arg("kwargs"),
            "The same, with the arguments in an iterable and a dict.")
       .def(
@@ -556,6 +563,11 @@ Raises:
 The next need makes a new one, as the object was at first.)");
 
   add_channels(module);
+  add_awaited_calls(module, {[](const py::iterable& args, const py::dict& kwargs) {
+                               Arguments read_all = read_arguments(args, kwargs);
+                               return std::pair(std::move(read_all.positional), std::move(read_all.named));
+                             },
+                             &write});
 
   py::class_<Connection, std::shared_ptr<Connection>>(module, "Connection")
       .def("close", &Connection::close, py::call_guard<WithoutHostGil>())

@@ -23,7 +23,7 @@ using Answer = Interpreter::Answer;
 // A pool that answers by channels, and the loop that asks.
 class ChannelTest : public ::testing::Test {
  protected:
-  ChannelTest() : fakes_(2), inbox_(std::make_shared<Inbox>()), done_(::eventfd(0, EFD_CLOEXEC)) {
+  ChannelTest() : fakes_(2), inbox_(std::make_shared<ChannelInbox>()), done_(::eventfd(0, EFD_CLOEXEC)) {
     define([](const std::string& worker, const std::string&, const std::string& frame) {
       return Answer{worker + " got " + frame, true};
     });
@@ -61,7 +61,7 @@ class ChannelTest : public ::testing::Test {
   static void ask(Channel& channel, const std::string& message) {
     channel.ask(std::make_shared<const std::string>(message), {});
   }
-  Inbox::Item next(const Channel& channel) {
+  Brought next(const Channel& channel) {
     auto& brought = brought_[channel.number()];
     while (brought.empty()) {
       pollfd ready{inbox_->fd(), POLLIN, 0};
@@ -69,21 +69,21 @@ class ChannelTest : public ::testing::Test {
         ADD_FAILURE() << "nothing came";
         return {};
       }
-      for (Inbox::Item& item : inbox_->take()) {
+      for (Brought& item : inbox_->take()) {
         brought_[item.channel].push_back(std::move(item));
       }
     }
-    Inbox::Item first = std::move(brought.front());
+    Brought first = std::move(brought.front());
     brought.pop_front();
     return first;
   }
 
   Fakes fakes_;
-  const std::shared_ptr<Inbox> inbox_;
+  const std::shared_ptr<ChannelInbox> inbox_;
   const int done_;
   std::shared_ptr<Pool> pool_;
   std::vector<std::pair<std::shared_ptr<Channel>, std::shared_ptr<Connection>>> opened_;
-  std::map<int64_t, std::deque<Inbox::Item>> brought_;
+  std::map<int64_t, std::deque<Brought>> brought_;
 };
 
 TEST_F(ChannelTest, BringsAnswersInTheOrderOfItsMessages) {
@@ -283,7 +283,7 @@ TEST_F(ChannelTest, ManyThatAreClosedInTheMiddleLeaveEveryInterpreterFree) {
 }
 
 TEST(Channel, IsFoundByItsNumberAsLongAsThereIsOne) {
-  auto channel = Channel::open(std::make_shared<Inbox>(), "L");
+  auto channel = Channel::open(std::make_shared<ChannelInbox>(), "L");
   const int64_t number = channel->number();
   EXPECT_EQ(Channel::find(number), channel);
   channel->close();

@@ -441,6 +441,16 @@ TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
   EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }
 
+// Notes the lease that it gets.
+class Listener final : public LeaseListener {
+ public:
+  void leased(Interpreter* interpreter) noexcept override { heard_ = interpreter; }
+  Interpreter* heard() const { return heard_; }
+
+ private:
+  std::atomic<Interpreter*> heard_{nullptr};
+};
+
 TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   const Growing pool(8, 9);
   Lessees early;
@@ -456,8 +466,17 @@ TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i), /*sleeps=*/true);
   ASSERT_EQ(having(rest), 8U);
   EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);
+  const auto listener = std::make_shared<Listener>();
+  EXPECT_TRUE(pool->acquire_for("ahead", listener));
+  EXPECT_EQ(listener->heard(), nullptr);  // nor is it given to who waits without a thread
+  EXPECT_TRUE(pool->stop_waiting(*listener));
   pool->release(pool->acquire("ahead", 20.0));
   EXPECT_EQ(having(rest), 8U);
+  const auto patient = std::make_shared<Listener>();
+  EXPECT_TRUE(pool->acquire_for("ahead", patient));
+  ASSERT_TRUE(eventually([&] { return patient->heard() != nullptr; }));
+  EXPECT_EQ(having(rest), 8U);
+  pool->release(*patient->heard());
 }
 
 // Grown to two, of which one is about to be parked, until `gate` opens.

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+
+#include "core/awaited_call.h"
 #include "core/session.h"
 #include "fake_interpreter.h"
 #include "threads.h"
@@ -55,6 +58,64 @@ TEST_F(MovableTest, GoesWithAllOthersFromAnInterpreterThatIsNotNeeded) {
   EXPECT_EQ(fakes_[0].alive(), objects.size());
   for (const auto& object : objects) object->unload(std::nullopt);
   expect_nothing_held();
+}
+
+TEST_F(MovableTest, IsAwaitedByManyAtOnceAndCancelledAtAnyTime) {
+  for (auto& fake : fakes_) {
+    fake->define("", "", [](const std::vector<Value>& args) { return args.at(0); });  // a copy, called
+  }
+  const uint64_t seed = random_seed();
+  const auto common = movable("common");
+  together(6, [&](int me) {
+    Chance chance(seed + static_cast<uint64_t>(me));
+    for (int i = 0; i < 200; ++i) {
+      std::latch ended(1);
+      const int64_t number = chance.number(0, 1'000'000);
+      const auto call = AwaitedCall::start(common, {Value(number)}, {}, nullptr,
+                                           [&](const std::shared_ptr<AwaitedCall>&) { ended.count_down(); });
+      const bool is_cancelled = chance.number(0, 3) == 0;
+      if (is_cancelled) {
+        call->cancel();
+      }
+      if (chance.number(0, 9) == 0) {
+        common->unload(static_cast<int>(chance.number(1, 3)));
+      }
+      ended.wait();
+      const Value found = call->take();
+      if (!is_cancelled) {
+        EXPECT_EQ(found.as<int64_t>(), number);
+      }
+    }
+  });
+  EXPECT_EQ(pool_->waiting(), 0U);
+  std::vector<Interpreter*> all;
+  for (int i = 0; i < 3; ++i) all.push_back(&pool_->acquire("", 20.0));
+  for (Interpreter* one : all) pool_->release(*one);
+}
+
+TEST_F(MovableTest, IsNotCalledOnceTheCallThatWaitsIsCancelled) {
+  const auto object = movable();
+  std::vector<Interpreter*> all;
+  for (int i = 0; i < 3; ++i) all.push_back(&pool_->acquire("", 20.0));
+  std::atomic<int> ended{0};
+  const auto call = AwaitedCall::start(object, {Value(int64_t{1})}, {}, nullptr,
+                                       [&](const std::shared_ptr<AwaitedCall>&) { ++ended; });
+  EXPECT_EQ(pool_->waiting(), 1U);
+  call->cancel();
+  EXPECT_EQ(pool_->waiting(), 0U);
+  EXPECT_EQ(ended, 1);
+  for (Interpreter* one : all) pool_->release(*one);
+  EXPECT_EQ(made_, 0);
+}
+
+TEST_F(MovableTest, SaysThatThePoolIsClosedToWhoAwaitsIt) {
+  const auto object = movable();
+  std::latch ended(1);
+  pool_->close();
+  const auto call = AwaitedCall::start(object, {}, {}, nullptr,
+                                       [&](const std::shared_ptr<AwaitedCall>&) { ended.count_down(); });
+  ended.wait();
+  EXPECT_THROW(call->take(), PoolClosedError);
 }
 
 TEST_F(MovableTest, IsUsedUnloadedAndDroppedByManyAtOnce) {
