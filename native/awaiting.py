@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from interpool.native._native import AwaitedCall, CallInbox
+from interpool.native import _native
 
 if TYPE_CHECKING:
     from interpool.native._native import MovableObject
@@ -19,13 +19,13 @@ class _LoopCalls:
     """
 
     def __init__(self) -> None:
-        self._inbox = CallInbox()
-        self._awaited: dict[AwaitedCall, asyncio.Future[Any]] = {}
+        self._inbox = _native.CallInbox()
+        self._awaited: dict[_native.AwaitedCall, asyncio.Future[Any]] = {}
         asyncio.get_running_loop().add_reader(self._inbox.fileno(), self._hear)
 
     async def outcome(self, movable: MovableObject, args: Any, kwargs: Any) -> Any:
         future = asyncio.get_running_loop().create_future()
-        call = AwaitedCall(movable, args, kwargs, self._inbox)
+        call = _native.AwaitedCall(movable, args, kwargs, self._inbox)
         self._awaited[call] = future
         try:
             return await future

@@ -23,18 +23,18 @@ class Channels:
     """All of one loop's: their answers wake it together."""
 
     def __init__(self) -> None:
-        from interpool.native._native import Inbox
+        from interpool.native import _native
 
-        self._inbox = Inbox()
+        self._inbox = _native.Inbox()
         self._askers: dict[int, Asker] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inbox.fileno(), self._hear)
 
     def open(self, asker: Asker, load_command: bytes) -> Channel:
         """A channel whose first message is this load command."""
-        from interpool.native._native import Channel
+        from interpool.native import _native
 
-        channel = Channel(self._inbox, load_command)
+        channel = _native.Channel(self._inbox, load_command)
         self._askers[channel.number] = asker
         return channel
 

@@ -123,11 +123,11 @@ class Worker:
         Raises:
             WorkerRefused: there is no such channel.
         """
-        from interpool.native._native import Channel
+        from interpool.native import _native
 
         if not self.direct:
             return False
-        self.channel = Channel.find(self.registration.channel)
+        self.channel = _native.Channel.find(self.registration.channel)
         if self.channel is None:
             raise WorkerRefused(f"channel {self.registration.channel} is not open in this process")
         self._enter("tried")
