@@ -79,7 +79,12 @@ class WorkerConnection:
     def send(self, jobs: list[Job]) -> None:
         """Send a batch; each of its jobs gets an answer, whatever happens."""
         self._jobs = {job.request_id: job for job in jobs}
-        self._channel.predict([job.take_request() for job in jobs])
+        try:
+            self._channel.predict([job.take_request() for job in jobs])
+        except ValueError as error:  # a part of 2 GiB
+            self._fail(Refusal(413, "RequestEntityTooLargeException", str(error)))
+            self._loop.call_soon(self._rest)
+            return
         self._deadline = self._loop.time() + self._patience_s
         if self._watch is None:
             self._watch = self._loop.call_at(self._deadline, self._look)
@@ -94,6 +99,7 @@ class WorkerConnection:
         """End the connection; its batch fails."""
         self.leaving = True
         self._channel.close()
+        self._fail(worker_died())  # now: perhaps nobody hears of the channel's end any more
 
     # ---- what its channel brings -------------------------------------------------------------
 

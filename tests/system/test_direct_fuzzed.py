@@ -1,4 +1,4 @@
-"""The direct address under random requests, those of its own OpenAPI document among them: no fault is its own."""
+"""The direct address under random requests, those of its own OpenAPI document among them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class INTERPOOL_PUBLIC Leaseholder {
 class INTERPOOL_PUBLIC LeaseListener {
  public:
   // A lease has begun. Null: it is not waited for any more, and acquire() waits, or says why none is to be
-  // had. On any thread, which holds no lock and no GIL; must not wait.
+  // had. On any thread, which holds no lock and perhaps the host's GIL; must not wait.
   virtual void leased(Interpreter* interpreter) noexcept = 0;
 
  protected:

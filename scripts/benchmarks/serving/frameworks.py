@@ -313,6 +313,9 @@ class Program:
             "BENTOML_HOME": str(folder / "bentoml"),
             "BENTOML_DO_NOT_TRACK": "True",
             "RAY_USAGE_STATS_ENABLED": "0",
+            # As Ray's documentation advises for throughput.
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+            "RAY_SERVE_ENABLE_HA_PROXY": str(int(shutil.which("haproxy") is not None)),
         }
         running = OnProgram(command, environment, self.path, self.scales)
         try:
@@ -365,6 +368,14 @@ FRAMEWORKS: dict[str, Callable[[str, Path, int], contextlib.AbstractContextManag
     STOCK: on_torchserve(overlay=False, hermetic=False),
     DIRECT: direct,
     ALONE: run_alone,
+    "FastAPI": Program(
+        ("fastapi==0.165.0", "uvicorn[standard]==0.54.0"),
+        (
+            *("uvicorn", f"{PROGRAMS}.fastapi_server:app", "--host", "127.0.0.1", "--port", "$PORT"),
+            *("--workers", "$WORKERS", "--log-level", "warning"),
+        ),
+        "/predict",
+    ),
     "LitServe": Program(("litserve==0.2.19",), (f"{PROGRAMS}.litserve_server",), "/predict"),
     MOSEC: Program(
         ("mosec==0.9.8",),

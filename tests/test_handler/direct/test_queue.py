@@ -20,10 +20,13 @@ class _Channel:
     def __init__(self, number: int, asker: Asker) -> None:
         self.number = number
         self.batches: list[list[bytes]] = []
+        self.refuses = False
         self._asker = asker
         self._loop = asyncio.get_running_loop()
 
     def predict(self, requests: list[Any]) -> None:
+        if self.refuses:
+            raise ValueError("too large")
         self.batches.append([name for name, _, _ in requests])
 
     def close(self) -> None:
@@ -113,6 +116,25 @@ def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None
         with pytest.raises(Refusal, match="Worker died"):
             await job.answer()
         await _until(lambda: not queue.workers)
+
+    asyncio.run(work())
+
+
+def test_a_request_that_no_message_can_hold_is_refused_and_its_worker_goes_on() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        worker.refuses = True
+        job = _job(1)
+        queue.put(job)
+        with pytest.raises(Refusal, match="too large"):
+            await job.answer()
+        worker.refuses = False
+        other = _job(2)
+        queue.put(other)
+        await _until(lambda: worker.batches)
+        worker.answer()
+        assert (await other.answer()).body == b"02"
 
     asyncio.run(work())
 
