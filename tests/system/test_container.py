@@ -1,0 +1,166 @@
+"""The image of configs/Dockerfile: built, and run by podman with next to no rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_server import JSON
+from paths import ROOT
+from system.comparison.archive import Archive
+from system.comparison.building import build
+from system.conftest import Pack
+from waiting import wait_for
+
+from interpool.archiver_ext.mar.making import MarRequest, make_mar
+from interpool.handler import interpool_handler
+
+pytestmark = pytest.mark.long
+
+BASE = "docker.io/library/python:3.11-slim-bookworm"
+IMAGE = "interpool-test:latest"
+NAME = "interpool-test"
+PODMAN = ("podman", "--runtime", "runc")
+HERE = ("--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
+# A user without rights, nothing writable but /tmp, no capability, the default seccomp profile.
+STRICT = (
+    *("--read-only", "--tmpfs=/tmp:rw,mode=1777,size=4g", "--user=1000", "--cap-drop=ALL"),
+    *("--security-opt=no-new-privileges", "--cpus=2", "--memory=4g"),
+)
+INFERENCE, POOLS = "http://127.0.0.1:8080", "http://127.0.0.1:9191"
+
+
+def _podman(*arguments: str | Path, check: bool = True) -> str:
+    done = subprocess.run([*PODMAN, *map(str, arguments)], capture_output=True, text=True, timeout=1800)
+    assert not check or done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def _base(folder: Path) -> None:
+    """Have the base's name stand for a Debian with its own Python, where no registry has the real one."""
+    if subprocess.run([*PODMAN, "image", "exists", BASE], check=False).returncode == 0:
+        return
+    packages = "python3,python3-venv,python3-dev,libpython3.11,ca-certificates,python-is-python3"
+    root = folder / "debian"
+    subprocess.run(
+        ["debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", root], check=True
+    )
+    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
+        subprocess.run([*PODMAN, "import", "-", BASE], stdin=tar.stdout, check=True)
+    shutil.rmtree(root)
+
+
+def _settings_of_pip(folder: Path) -> list[str]:
+    """Options with which pip in a build finds what it finds here: certificates, and folders of wheels."""
+    lines, mounts = ["[global]"], []
+    if certificate := os.environ.get("PIP_CERT"):
+        shutil.copy(certificate, folder / "ca.crt")
+        lines.append("cert = /mirror/ca.crt")
+    if wheels := os.environ.get("PIP_FIND_LINKS"):
+        lines.append(f"find-links = {wheels}")
+        mounts.append(f"--volume={wheels}:{wheels}:ro")
+        mounts.append("--build-arg=TORCH_INDEX=https://pypi.org/simple")
+    (folder / "pip.conf").write_text("\n".join(lines) + "\n")
+    return [*mounts, f"--volume={folder}:/mirror:ro", f"--volume={folder}/pip.conf:/etc/pip.conf:ro"]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    tools = [name for name in ("podman", "runc", "debootstrap") if shutil.which(name) is None]
+    if tools and os.geteuid() == 0:
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *tools], check=False)
+    if lacking := [name for name in tools if shutil.which(name) is None]:
+        pytest.skip(f"no {', '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("image")
+    _base(folder)
+    if "ran" not in (said := _podman("run", "--rm", *HERE, BASE, "echo", "ran", check=False)):
+        pytest.skip(f"no container runs here: {said[-300:]}")
+    pip = folder / "pip"
+    pip.mkdir()
+    file, ignored = (ROOT / "configs" / name for name in ("Dockerfile", "Dockerfile.dockerignore"))
+    options = [*HERE, "--format=docker", f"--ignorefile={ignored}", *_settings_of_pip(pip)]
+    _podman("build", *options, "-f", file, "-t", IMAGE, ROOT)
+    return IMAGE
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, packed: Pack) -> Path:
+    store = tmp_path_factory.mktemp("models")
+    make_mar(MarRequest(packed("linear"), str(interpool_handler.__file__), "linear", export_path=store))
+    build(Archive("answers", "handler.py", [], []), store)
+    for path in (store, *store.iterdir()):
+        path.chmod(0o755)
+    return store
+
+
+@pytest.fixture
+def running(image: str, models: Path) -> Iterator[None]:
+    _podman("rm", "-f", NAME, check=False)
+    environment = ("INTERPOOL_INTERPRETERS=2", "INTERPOOL_ORDINARY_ARCHIVES=pool", "OMP_NUM_THREADS=1")
+    variables = [f"--env={each}" for each in environment]
+    _podman("run", "-d", "--name", NAME, *HERE, *STRICT, *variables, f"--volume={models}:/models:ro", image)
+    try:
+        wait_for(_is_ready, lambda: f"the container: {_podman('logs', NAME, check=False)[-3000:]}")
+        yield
+    finally:
+        _podman("rm", "-f", NAME)
+
+
+def _get(url: str, body: bytes | None = None) -> tuple[int, bytes]:
+    asked = urllib.request.Request(url, body, {"Content-Type": JSON})
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+    except OSError as error:
+        return 0, str(error).encode()
+
+
+def _is_ready() -> bool:
+    status, body = _get(f"{POOLS}/ready")
+    return status == 200 and len(json.loads(body)["models"]) == 2
+
+
+def test_hermetic_and_ordinary_models_answer_from_a_container_that_may_do_next_to_nothing(
+    running: None,
+) -> None:
+    assert json.loads(_get(f"{INFERENCE}/predictions/linear", b"[[1.0, 1.0, 1.0]]")[1]) == [[3.0, 12.0]]
+    assert _get(f"{INFERENCE}/predictions/answers", b'{"answer": "int"}') == (200, b"7")
+    status = _podman("exec", NAME, "interpool", "status")
+    assert "interpreters: 2 of" in status
+    assert status.count("4 connected") == 2
+    assert b"interpool_model_ready{" in _get(f"{POOLS}/metrics")[1]
+    _podman("healthcheck", "run", NAME)
+    assert re.search(r"Seccomp:\s+2", _podman("exec", NAME, "cat", "/proc/1/status"))
+    log = _podman("logs", NAME)
+    assert "cannot write" not in log, log
+
+
+def test_a_start_makes_no_private_copies_anew(image: str, models: Path) -> None:
+    _podman("rm", "-f", NAME, check=False)
+    writable = [each for each in STRICT if each != "--read-only"]
+    _podman("run", "-d", "--name", NAME, *HERE, *writable, f"--volume={models}:/models:ro", image)
+    try:
+        wait_for(lambda: _get(f"{POOLS}/ready")[0] == 200, "the container")
+        added = [line for line in _podman("diff", NAME).splitlines() if line.startswith("A ")]
+        assert [line for line in added if line.endswith(".so") or ".so." in line] == []
+    finally:
+        _podman("rm", "-f", NAME)
+
+
+def test_it_ends_when_it_is_told_to(running: None) -> None:
+    began = time.monotonic()
+    _podman("stop", "-t", "60", NAME)
+    assert time.monotonic() - began < 30
+    assert _podman("inspect", "--format={{.State.ExitCode}}", NAME).strip() in ("0", "143")
