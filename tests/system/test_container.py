@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "interpool-test:latest"
-NAME = "interpool-test"
+NAME = "interpool-under-test"  # not the image's: podman takes either for the other
 PODMAN = ("podman", "--runtime", "runc")
 HERE = ("--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
 # A user without rights, nothing writable but /tmp, no capability, the default seccomp profile.
