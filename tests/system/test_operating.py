@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_server import INTERPOOL, Answer, TorchServe, command_of, free_ports
+from local_server import INTERPOOL, JSON, Answer, TorchServe, command_of, free_ports
 from paths import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from promql import alerts, panels, selectors, variables
@@ -39,12 +39,17 @@ def labels_of(text: str) -> dict[str, set[str]]:
 
 
 class Operated(TorchServe):
-    """A server whose pools' metrics are served beside it."""
+    """A server with a direct address, whose pools' metrics are served beside it."""
 
     def __init__(self) -> None:
-        (port,) = free_ports(1)
+        port, direct = free_ports(2)
         self.exporter = f"http://127.0.0.1:{port}/metrics"
-        super().__init__(environment={"INTERPOOL_METRICS_ADDRESS": f"127.0.0.1:{port}"})
+        self.direct = f"http://127.0.0.1:{direct}"
+        addresses = {
+            "INTERPOOL_METRICS_ADDRESS": f"127.0.0.1:{port}",
+            "INTERPOOL_DIRECT_ADDRESS": f"127.0.0.1:{direct}",
+        }
+        super().__init__(environment=addresses)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The one sample of that name with these labels, or None."""
@@ -83,6 +88,8 @@ def server(mar: Mar) -> Iterator[Operated]:
             assert running.register(mar(running, name, "inside"), initial_workers=2).status == 200
         assert running.register(mar(running, "broken", "raises")).status == 500
         assert running.predict("inside", {}).status == 200
+        wait_for(lambda: any(pool["beside"] for pool in running.pools().values()), "the direct address")
+        assert running.request("POST", f"{running.direct}/predictions/inside", b"{}", JSON).status == 200
         assert running.predict("exits", {"exit": 3}).status == 500
         wait_for(lambda: running.value("interpool_worker_restarts_total", model="exits"), "a restart")
         wait_for(lambda: [reasons for _, reasons in running.views("exits")] == [[]], "its worker to be ready")
@@ -113,8 +120,9 @@ def test_every_metric_of_the_pools_is_in_a_panel_or_an_alert(server: Operated) -
     used = {name for _, text in (*panels(), *alerts()) for name, _ in selectors(text)}
     exported = set(labels_of(scrape(server.exporter)))
     assert exported - used == {
+        "interpool_direct_request_seconds",  # their parts are
         "interpool_interpreters_min",
-        "interpool_lease_seconds",  # their parts are
+        "interpool_lease_seconds",
         "interpool_lease_wait_seconds",
         "interpool_pools",
         "interpool_worker_starts_total",

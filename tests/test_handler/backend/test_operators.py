@@ -119,7 +119,7 @@ class Served:
         told = Told()
         try:
             with self._worker(told, state=state) as (worker, command):
-                service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, -1, command)
+                service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, command)
                 answer = service(command if load else otf.predict(b"x"))
                 if session.global_("builtins", "repr")(answer).to_value() == "None":
                     return 0, b"", True, told.said

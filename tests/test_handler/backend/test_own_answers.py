@@ -115,7 +115,7 @@ class Served:
         load = otf.load("m", str(folder), handler="interpool_handler.py")
         self._sessions = sessions
         self._services: list[PyObj] = [
-            session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(token, -1, load) for session in sessions
+            session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(token, load) for session in sessions
         ]
 
     def ask(self, interpreter: int, batch: list[Asked]) -> list[Answered]:

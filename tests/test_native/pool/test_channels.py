@@ -217,20 +217,17 @@ def test_many_channels_on_few_interpreters_each_get_their_own_answers(loop: Loop
             replies.clear()
 
 
-def test_a_model_with_interpreters_of_its_own_is_asked_by_channels_too(
-    loop: Loop, manager: InterpreterManager
-) -> None:
-    manager.isolate("apart by channel")
-    try:
-        channels = [loop.open("apart by channel") for _ in range(2)]
+def test_a_model_with_interpreters_of_its_own_is_asked_by_channels_too() -> None:
+    with InterpreterManager(1) as manager:
+        loop = Loop(manager)
+        manager.isolate("apart")
+        channels = [loop.open("apart") for _ in range(2)]
         for _ in range(5):
             for channel in channels:
                 channel.predict([request(b"1")])
             for channel in channels:
                 assert bodies(loop.next(channel)) == {b"1": b"x"}
-    finally:
         loop.close()
-        manager.forget("apart by channel")
 
 
 @pytest.mark.filterwarnings("ignore:an InterpreterManager was closed with 1 leases:ResourceWarning")
