@@ -44,5 +44,6 @@ def test_workers_for_whom_there_is_no_room_are_refused_and_their_neighbours_are_
         assert "served by a worker process of its own" not in server.model_log()
         assert server.unregister("greedy0").status == 200
         wait_for(lambda: _has_let_go_of(server, "greedy0"), "room for others")
-        assert server.register(archives[0], initial_workers=2).status == 200
+        # A descriptor of an ended worker may be closed a moment later, in TorchServe's frontend as well.
+        wait_for(lambda: server.register(archives[0], initial_workers=2).status == 200, "workers again")
         assert len(server.ready_workers("quiet")) == 2
