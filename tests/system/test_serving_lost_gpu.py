@@ -43,7 +43,9 @@ def test_its_host_leaves_after_the_answer_and_the_next_serves_the_others_without
     for model in ("neighbour", "table"):
         wait_for(lambda model=model: _answers(server, model), lambda: server.host_log()[-2000:])
     after = _pids(server)
-    (apart,) = after.keys() - {"default"}
+    own = after.keys() - {"default"}
+    assert len(own) == 1, (server.pools(), server.host_log()[-4000:])
+    (apart,) = own
     assert apart.startswith("own-")
     assert "is served by a process of its own from now on" in server.host_log()
     again = server.predict("table", 4)
