@@ -44,6 +44,6 @@ def test_workers_for_whom_there_is_no_room_are_refused_and_their_neighbours_are_
         assert "served by a worker process of its own" not in server.model_log()
         assert server.unregister("greedy0").status == 200
         wait_for(lambda: _has_let_go_of(server, "greedy0"), "room for others")
-        # A descriptor of an ended worker may be closed a moment later, in TorchServe's frontend as well.
-        wait_for(lambda: server.register(archives[0], initial_workers=2).status == 200, "workers again")
+        again = server.register(archives[0], initial_workers=2)
+        assert again.status == 200, (again.text, server.model_log()[-3000:], server.host_log()[-3000:])
         assert len(server.ready_workers("quiet")) == 2
