@@ -451,11 +451,13 @@ class PoolHost:
     def _lose_device(self, worker: Worker, reason: str) -> None:
         """Leave, as every model that uses the GPU fails here from now on; this worker answers first.
 
-        Its model is one of those that may have done it: from the next host on it has a process of its own.
+        The model that first says so may have done it: from the next host on it has a process of its own.
+        Those that say so after it fail by the same loss.
         """
-        if not self._is_own:
+        served = ""
+        if not (self._is_own or self._lost_device):
             self._apart.remember(worker.registration.model_dir)
-        served = "" if self._is_own else f". {worker.model} is served by a process of its own from now on"
+            served = f". {worker.model} is served by a process of its own from now on"
         logger.error("a call of %s failed: %s%s", worker.model, reason, served)
         worker.tell(f"interpool: {reason}{served}\n")
         self._lost_device = self._lost_device or time.monotonic()
