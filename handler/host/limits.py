@@ -82,8 +82,11 @@ class Limits:
         return True
 
     def refusal(self, unserved: int) -> str:
-        """Why there is no room for one more worker; "" if there is."""
-        self._is_full = _left() < _wanted(unserved)
+        """Why there is no room for a worker that registers; "" if there is.
+
+        Its first descriptors, which came with the registration, are open already.
+        """
+        self._is_full = _left() + _BEFORE_IT_IS_SERVED < _wanted(unserved)
         return self.exhausted() if self._is_full else ""
 
     def exhausted(self) -> str:
