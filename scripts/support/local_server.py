@@ -28,8 +28,6 @@ from interpool.handler.host.status import ask_hosts_below
 INTERPOOL = [sys.executable, "-c", "from interpool.handler.cli import main; main()"]
 JSON = "application/json"
 PATIENCE_S = 300.0  # more than TorchServe's own two minutes, after which it says what is wrong
-# In the environment of every server of this process, to tell what they started from what others did.
-RUN = uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,7 @@ class TorchServe:
         self.tmp = self.root / "tmp"
         self.runtime = self.root / "run"
         self.logs = self.root / "logs"
+        self._read_before: dict[Path, int] = {}
         for directory in (self.store, self.tmp, self.logs):
             directory.mkdir(exist_ok=True)
         ports = free_ports(5)
@@ -117,7 +116,7 @@ class TorchServe:
         if done.returncode:
             raise AssertionError(f"TorchServe did not start: {(self.root / 'start.log').read_text()}")
         self.frontend = psutil.Process(int((self.tmp / ".model_server.pid").read_text()))
-        wait_for(self._answers, f"TorchServe in {self.root}")
+        wait_for(self._answers, f"TorchServe in {self.root}", pause=0.1)
         return self
 
     def _answers(self) -> bool:
@@ -174,7 +173,6 @@ class TorchServe:
             **self.own_environment,
             "INTERPOOL_INTERPRETERS": "2",
             "OMP_NUM_THREADS": "1",
-            "LOCAL_SERVER_RUN": RUN,
         }
         environment.pop("TS_MODEL_SERVER_HOME", None)
         return {**environment, **self.environment}
@@ -276,20 +274,35 @@ class TorchServe:
         """The processes of its workers that are ready, as TorchServe tells."""
         return [worker["pid"] for worker in self.describe(model)[0]["workers"] if worker["status"] == "READY"]
 
+    def models(self) -> list[str]:
+        """The names of what is registered."""
+        listed = self.request("GET", f"{self.management}/models").json["models"]
+        return [model["modelName"] for model in listed]
+
     def unregister(self, model: str) -> Answer:
         return self.request("DELETE", f"{self.management}/models/{model}")
 
     # ---- logs ------------------------------------------------------------------------------
 
+    def begin_logs(self) -> None:
+        """Take what has been logged so far for somebody else's."""
+        for path in (*self.runtime.glob("*/*.log"), *self.logs.glob("*.log")):
+            self._read_before[path] = path.stat().st_size
+
     def model_log(self) -> str:
-        path = self.logs / "model_log.log"
-        return path.read_text() if path.exists() else ""
+        return self._since(self.logs / "model_log.log")
 
     def host_log(self) -> str:
         """What hosts have logged, wherever that is."""
         name = "interpool_host_*.log"
         paths = [*self.runtime.glob(f"*/{name}"), *self.logs.glob(name)]
-        return "".join(path.read_text() for path in paths)
+        return "".join(map(self._since, paths))
+
+    def _since(self, path: Path) -> str:
+        """What a log says since ``begin_logs``."""
+        if not path.exists():
+            return ""
+        return path.read_bytes()[self._read_before.get(path, 0) :].decode()
 
     def wait_for_all_interpreters(self) -> None:
         """Until the two of them are ready, and the one model there is has been loaded in both."""

@@ -18,9 +18,6 @@ class StockHandler:
                 "pid": os.getpid(),
                 "model": self.name,
                 "argv": sys.orig_argv,
-                "cwd": os.getcwd(),
-                "path": sys.path,
-                "pythonpath": os.environ.get("PYTHONPATH"),
                 "ts": sys.modules["ts"].__file__,
                 "interpool": modules,
             }

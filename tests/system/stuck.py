@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import re
-import threading
 import time
 from typing import Any
 
@@ -17,16 +14,6 @@ def _loop() -> None:
         pass
 
 
-def _loop_and_catch() -> None:
-    while True:
-        with contextlib.suppress(BaseException):
-            time.sleep(0.01)
-
-
-def _wait() -> None:
-    threading.Event().wait()
-
-
 def _nap() -> None:
     while True:
         time.sleep(0.01)
@@ -36,22 +23,14 @@ def _hold_the_gil() -> None:
     ctypes.PyDLL(None).sleep(FOR_EVER_S)
 
 
-def _backtrack() -> None:
-    re.match(r"(a+)+$", "a" * 64 + "b")
-
-
 def _sleep_in_c() -> None:
     ctypes.CDLL(None).sleep(FOR_EVER_S)
 
 
 WAYS = {
     "loop": _loop,
-    "loop and catch": _loop_and_catch,
-    "wait": _wait,
     "nap": _nap,
-    "sleep": lambda: time.sleep(FOR_EVER_S),
     "hold the GIL": _hold_the_gil,
-    "backtrack": _backtrack,
     "sleep in C": _sleep_in_c,
 }
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,6 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "extra/deep/more.json").write_text('{"more": "was read"}')
     (folder / "model-config.yaml").write_text(CONFIG)
     return folder
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[TorchServe]:
-    """A TorchServe that installs models' requirements."""
-    properties = {"install_py_dep_per_model": "true"}
-    with TorchServe(properties=properties, environment={"PIP_NO_INDEX": "1"}) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

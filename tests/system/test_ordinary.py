@@ -5,20 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import container_rules
 import pytest
 import torch
 from local_server import TorchServe
-from model_archiver.model_archiver_config import ModelArchiverConfig
-from stock_archiver import wrap
-from system.conftest import wait_for_log
+from system.conftest import make_ordinary, wait_for_log
 from waiting import wait_for
-
-Archive = Callable[..., str]
 
 INSIDE = """
     import os
@@ -69,38 +64,8 @@ def server() -> Iterator[TorchServe]:
         yield running
 
 
-@pytest.fixture
-def ordinary(server: TorchServe, tmp_path: Path) -> Archive:
-    """Makes an ordinary .mar with the stock archiver; gives its file name."""
-
-    def archive(name: str, handler: str, *, extra: dict[str, str] | None = None, **options: Any) -> str:
-        place = tmp_path / name
-        place.mkdir()
-        files = []
-        for file, text in {**(extra or {}), "handler.py": handler}.items():
-            (place / file).write_text(textwrap.dedent(text))
-            files.append(str(place / file))
-        weights = options.pop("weights", None)
-        if weights is not None:
-            torch.save(weights, place / "weights.pt")
-            options["serialized_file"] = str(place / "weights.pt")
-        if "model" in options:
-            (place / "model.py").write_text(textwrap.dedent(options.pop("model")))
-            options["model_file"] = str(place / "model.py")
-        wrap(
-            ModelArchiverConfig(
-                model_name=name,
-                handler=files.pop(),
-                version="1.0",
-                export_path=str(server.store),
-                extra_files=",".join(files) or None,
-                force=True,
-                **options,
-            )
-        )
-        return f"{name}.mar"
-
-    return archive
+def plain_archive(server: TorchServe, name: str, handler: str) -> str:
+    return make_ordinary(server, name, {"handler.py": handler})
 
 
 def net(value: float) -> dict[str, torch.Tensor]:
@@ -108,12 +73,20 @@ def net(value: float) -> dict[str, torch.Tensor]:
     return {"linear.weight": torch.full((2, 3), value), "linear.bias": torch.full((2,), value)}
 
 
-def test_models_with_equal_names_for_their_files_do_not_meet(server: TorchServe, ordinary: Archive) -> None:
-    for number, name in enumerate(("one", "two", "three"), 1):
-        extra = {"helper.py": f"NAME = {name!r}", "labels.txt": f"a{number} b{number}"}
-        mar = ordinary(name, INSIDE, extra=extra, weights=net(number), model=MODEL)
+def test_models_with_equal_names_for_their_files_do_not_meet(server: TorchServe, tmp_path: Path) -> None:
+    for number, name in enumerate(("one", "two"), 1):
+        weights = tmp_path / f"{name}.pt"
+        torch.save(net(number), weights)
+        files: dict[str, str | Path] = {
+            "handler.py": INSIDE,
+            "helper.py": f"NAME = {name!r}",
+            "labels.txt": f"a{number} b{number}",
+            "model.py": MODEL,
+            "weights.pt": weights,
+        }
+        mar = make_ordinary(server, name, files, model_file="model.py", serialized_file="weights.pt")
         assert server.register(mar, initial_workers=2).status == 200
-    answers = {name: server.predict(name, {}).json for name in ("one", "two", "three", "one", "two", "three")}
+    answers = {name: server.predict(name, {}).json for name in ("one", "two", "one", "two")}
     assert len({answer.pop("pid") for answer in answers.values()}) == 1
     assert answers == {
         name: {
@@ -123,7 +96,7 @@ def test_models_with_equal_names_for_their_files_do_not_meet(server: TorchServe,
             "argv": "model_service_worker.py",
             "sum": 8.0 * number,
         }
-        for number, name in enumerate(("one", "two", "three"), 1)
+        for number, name in enumerate(("one", "two"), 1)
     }
 
 
@@ -150,14 +123,6 @@ def left_to_stock(server: TorchServe, name: str, reason: str) -> None:
     wait_for_log(server, reason)
 
 
-FORKS = (
-    HIDDEN_FORK
-    + """
-    def handle(data, context):
-        if data is None:
-            return fork()
-"""
-)
 SWALLOWS = (
     HIDDEN_FORK
     + """
@@ -178,69 +143,24 @@ SIGNALS = """
             s.signal(s.SIGUSR1, print)
             return
 """
-ZONE = """
-    import os
-    import time
-
-    def handle(data, context):
-        if data is None:
-            os.environ["TZ"] = "Asia/Tokyo"
-            return getattr(time, "tz" "set")()
-"""
-ONCE = """
-    import os
-    import socket
-
-    def handle(data, context):
-        if data is None:
-            handle.only = socket.socket(socket.AF_UNIX)
-            handle.only.bind("\\0interpool-test-" + context.system_properties["model_dir"])
-            return
-"""
-
-
-KEEPS = """
-    import os
-    import sys
-
-    sys.stdout = os.fdopen(sys.stdout.fileno(), "w", buffering=1)
-
-    def handle(data, context):
-        if data is None:
-            return
-"""
 
 
 @pytest.mark.parametrize(
     ("name", "handler", "reason"),
     [
-        (
-            "forks",
-            FORKS,
-            "Model 'forks' could not be loaded: fork inside a private interpreter",
-        ),
         ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
         ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
-        (
-            "zone",
-            ZONE,
-            "Model 'zone' could not be loaded: the time zone 'Asia/Tokyo' would apply",
-        ),
-        ("once", ONCE, "Model 'once' could not be loaded: [Errno 98] Address already in use"),
-        ("keeps", KEEPS, "Model 'keeps' could not be loaded: fileno: while a model is loaded"),
     ],
 )
 def test_a_model_that_needs_a_process_is_served_by_stock_workers(
-    server: TorchServe, ordinary: Archive, name: str, handler: str, reason: str
+    server: TorchServe, name: str, handler: str, reason: str
 ) -> None:
     text = textwrap.dedent(handler) + "    return [{'pid': os.getpid()} for _ in data]\n"
-    assert server.register(ordinary(name, text), initial_workers=1).status == 200
+    assert server.register(plain_archive(server, name, text), initial_workers=1).status == 200
     left_to_stock(server, name, reason)
 
 
-def test_a_model_that_asks_for_a_process_while_it_is_served_gets_one(
-    server: TorchServe, ordinary: Archive
-) -> None:
+def test_a_model_that_asks_for_a_process_while_it_is_served_gets_one(server: TorchServe) -> None:
     handler = textwrap.dedent(HIDDEN_FORK) + textwrap.dedent(
         """
         def handle(data, context):
@@ -251,18 +171,16 @@ def test_a_model_that_asks_for_a_process_while_it_is_served_gets_one(
             return [{"pid": os.getpid()} for _ in data]
         """
     )
-    assert server.register(ordinary("late", handler), initial_workers=2).status == 200
+    assert server.register(plain_archive(server, "late", handler), initial_workers=1).status == 200
     assert is_in_pool(server, "late")
     assert server.predict("late", {"fork": True}).status == 503
     wait_for(lambda: server.predict("late", {"fork": True}).status == 200, "stock workers")
     left_to_stock(server, "late", "served by worker processes of its own from now on: fork inside")
 
 
-def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(
-    server: TorchServe, ordinary: Archive
-) -> None:
+def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(server: TorchServe) -> None:
     good = "import os\ndef handle(data, context):\n    return [{'pid': os.getpid()} for _ in data or ()]\n"
-    assert server.register(ordinary("good", good), initial_workers=1).status == 200
+    assert server.register(plain_archive(server, "good", good), initial_workers=1).status == 200
     bad = """
         import ctypes, os, sys
 
@@ -271,7 +189,7 @@ def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(
                 ctypes.string_at(0)
             return [{"pid": os.getpid()} for _ in data or ()]
     """
-    mar = ordinary("crashes", bad)
+    mar = plain_archive(server, "crashes", bad)
     server.register(mar, initial_workers=1)  # it takes the pool down, and fails
     wait_for(lambda: server.predict("good", {}).status == 200, "the other model")
     assert server.register(mar, initial_workers=1).status == 200
@@ -279,9 +197,9 @@ def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(
     assert is_in_pool(server, "good")
 
 
-def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe, ordinary: Archive) -> None:
+def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe) -> None:
     handler = """
-        import logging, os, sys, warnings
+        import logging, os, sys, torch, warnings
 
         def handle(data, context):
             name = context.model_name
@@ -289,6 +207,7 @@ def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe, o
                 os.environ["OF_THE_MODEL"] = name
                 logging.getLogger().setLevel(logging.DEBUG if name == "first" else logging.ERROR)
                 warnings.simplefilter("error" if name == "first" else "ignore")
+                torch.set_grad_enabled(name == "first")
                 os.makedirs(name, exist_ok=True)
                 os.chdir(name)
                 return
@@ -298,27 +217,17 @@ def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe, o
             except UserWarning:
                 warned = "raised"
             level = logging.getLogger().level
-            return [[os.environ["OF_THE_MODEL"], level, warned, os.path.basename(os.getcwd())] for _ in data]
+            where = os.path.basename(os.getcwd())
+            return [[os.environ["OF_THE_MODEL"], level, warned, where, torch.is_grad_enabled()] for _ in data]
     """
     for name in ("first", "second"):
-        assert server.register(ordinary(name, handler), initial_workers=2).status == 200
-    expected = {"first": ["first", 10, "raised", "first"], "second": ["second", 40, "ignored", "second"]}
+        assert server.register(plain_archive(server, name, handler), initial_workers=2).status == 200
+    expected = {
+        "first": ["first", 10, "raised", "first", True],
+        "second": ["second", 40, "ignored", "second", False],
+    }
     for name in ("first", "second") * 8:
         assert server.predict(name, {}).json == expected[name]
-
-
-def test_grad_mode_that_a_model_sets_when_it_is_loaded_stays(server: TorchServe, ordinary: Archive) -> None:
-    handler = """
-        import torch
-
-        def handle(data, context):
-            if data is None:
-                torch.set_grad_enabled(False)
-                return
-            return [{"grad": torch.is_grad_enabled()} for _ in data]
-    """
-    assert server.register(ordinary("no_grad", handler), initial_workers=1).status == 200
-    assert [server.predict("no_grad", {}).json for _ in range(4)] == [{"grad": False}] * 4
 
 
 WIDE = """
@@ -358,26 +267,28 @@ def shared_memory(pid: int) -> tuple[int, int]:
     return counts["Rss"], counts["Pss"]
 
 
-@pytest.mark.parametrize("how", ["eager", "scripted"])
+@pytest.mark.parametrize("how", ["eager", pytest.param("scripted", marks=pytest.mark.long)])
 def test_weights_are_in_memory_once_for_all_interpreters(
-    server: TorchServe, ordinary: Archive, tmp_path: Path, how: str
+    server: TorchServe, tmp_path: Path, how: str
 ) -> None:
     weights = [torch.nn.Linear(1024, 1024) for _ in range(2)]
     net = torch.nn.Sequential(*weights)
     size = sum(each.numel() * each.element_size() for each in net.parameters())
-    options: dict[str, Any] = {
-        "model": WIDE,
-        "weights": {f"wide.{n}": v for n, v in net.state_dict().items()},
-    }
+    saved = tmp_path / "saved.pt"
+    files: dict[str, str | Path] = {"handler.py": WIDE_HANDLER, "weights.pt": saved}
     if how == "scripted":
-        torch.jit.trace(net, torch.ones(1, 1024)).save(str(tmp_path / "scripted.pt"))
-        options = {"serialized_file": str(tmp_path / "scripted.pt")}
+        torch.jit.trace(net, torch.ones(1, 1024)).save(str(saved))
+    else:
+        torch.save({f"wide.{n}": v for n, v in net.state_dict().items()}, saved)
+        files["model.py"] = WIDE
     good = "import os\ndef handle(data, context):\n    return [{'pid': os.getpid()} for _ in data or ()]\n"
     if not server.hosts():
-        assert server.register(ordinary("first", good)).status == 200
+        assert server.register(plain_archive(server, "first", good)).status == 200
     (host,) = server.hosts()
     before = shared_memory(host.pid)
-    assert server.register(ordinary(f"wide_{how}", WIDE_HANDLER, **options), initial_workers=2).status == 200
+    model_file = "model.py" if how == "eager" else ""
+    mar = make_ordinary(server, f"wide_{how}", files, model_file=model_file, serialized_file="weights.pt")
+    assert server.register(mar, initial_workers=2).status == 200
     expected = net(torch.ones(1, 1024)).sum().item()
     answers = [server.predict(f"wide_{how}", {}).json for _ in range(4)]
     assert answers == [pytest.approx(expected, abs=1e-3)] * 4

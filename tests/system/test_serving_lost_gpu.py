@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from local_server import TorchServe, torchserve
+from local_server import TorchServe
 from system.conftest import Mar, Pack
 from waiting import wait_for
-
-
-@pytest.fixture(scope="module")
-def server(mar: Mar, packed: Pack) -> Iterator[TorchServe]:
-    with torchserve() as running:
-        for name, workers in (("table", 2), ("neighbour", 1)):
-            archive = mar(running, name, packed("table", "losing"))
-            answer = running.register(archive, initial_workers=workers)
-            assert answer.status == 200, answer.text
-        yield running
 
 
 def _pids(server: TorchServe) -> dict[str, int]:
@@ -31,8 +18,11 @@ def _answers(server: TorchServe, model: str) -> bool:
 
 
 def test_its_host_leaves_after_the_answer_and_the_next_serves_the_others_without_it(
-    server: TorchServe,
+    server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
+    for name, workers in (("table", 2), ("neighbour", 1)):
+        answer = server.register(mar(server, name, packed("table", "losing")), initial_workers=workers)
+        assert answer.status == 200, answer.text
     assert _answers(server, "table")
     assert _answers(server, "neighbour")
     (first,) = _pids(server).values()

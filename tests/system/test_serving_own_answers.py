@@ -31,7 +31,9 @@ def ask(server: TorchServe, model: str, asked: Asked) -> Answered:
     return read(answer.status, answer.headers.get("Content-Type", ""), answer.body)
 
 
-@pytest.mark.parametrize("name", ["attends", "detector", "shown"])
+@pytest.mark.parametrize(
+    "name", ["attends", *(pytest.param(name, marks=pytest.mark.long) for name in ("detector", "shown"))]
+)
 def test_clients_that_ask_at_once_get_their_own_answers(
     server: TorchServe, mar: Mar, tmp_path: Path, name: str
 ) -> None:

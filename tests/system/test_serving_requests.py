@@ -13,7 +13,6 @@ import pytest
 from local_server import INTERPOOL, TorchServe
 
 from interpool.archiver_ext import pack
-from interpool.archiver_ext.packing.serving_choices import Choices
 
 FACTORY = """
 import torch
@@ -35,30 +34,16 @@ class Bags(nn.Module):
         return self.table(indices, offsets)
 
 
-class Steps(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-
-    def forward(self, x):
-        return torch.autograd.grad((self.weight * x).sum(), self.weight)[0]
-
-
 def picture():
     return torch.full((1, 3, 64, 96), 0.5)
 
 
 def bags():
     return torch.tensor([1, 2, 3]), torch.tensor([0, 2])
-
-
-def steps():
-    return torch.tensor([3.0, 4.0])
 """
 ANSWERS = {
     "Picture": [0.5, 0.5, 0.5],
     "Bags": [[0, 1, 1, 0], [0, 0, 0, 1]],
-    "Steps": [3.0, 4.0],
 }
 
 
@@ -66,8 +51,7 @@ ANSWERS = {
 def test_the_line_that_archive_prints_is_answered(server: TorchServe, tmp_path: Path, model: str) -> None:
     (tmp_path / "export.py").write_text(FACTORY)
     package = tmp_path / f"{model}.ptpkg"
-    choices = Choices(grad=True if model == "Steps" else None)
-    pack(f"export:{model}", package, root=tmp_path, inputs=f"export:{model.lower()}", serving=choices)
+    pack(f"export:{model}", package, root=tmp_path, inputs=f"export:{model.lower()}")
 
     environment = {**os.environ, **server.own_environment}
     command = [*INTERPOOL, "archive", str(package), "--export-path", str(server.store)]

@@ -54,27 +54,18 @@ def _wait_until_ready(server: TorchServe, name: str) -> None:
     wait_for(ready, f"{name}'s worker")
 
 
-def test_a_worker_that_ended_itself_begins_anew(server: TorchServe, serve: Serve) -> None:
-    name = serve("ends", ONE_INTERPRETER)
-    assert [_count(server, name) for _ in range(2)] == [1, 2]
-    assert server.predict(name, {"exit": 1}).status == 500
-    _wait_until_ready(server, name)
-    assert _count(server, name) == 1
-
-
-def test_workers_that_were_scaled_away_and_back_begin_anew(server: TorchServe, serve: Serve) -> None:
-    name = serve("scaled", ONE_INTERPRETER)
-    assert [_count(server, name) for _ in range(2)] == [1, 2]
-    assert server.scale(name, 0).status == 200
-    assert server.scale(name, 1).status == 200
-    assert _count(server, name) == 1
-
-
 def test_a_models_state_stays_while_one_of_its_workers_lives(server: TorchServe, serve: Serve) -> None:
-    name = serve("stays", ONE_INTERPRETER, initial_workers=2)
+    name = serve("counts", ONE_INTERPRETER, initial_workers=2)
     assert [_count(server, name) for _ in range(2)] == [1, 2]  # both workers, one after the other or not
     assert server.scale(name, 1).status == 200
     assert _count(server, name) == 3
+    # A worker that ended itself begins anew, and so do those that were scaled away and back.
+    assert server.predict(name, {"exit": 1}).status == 500
+    _wait_until_ready(server, name)
+    assert _count(server, name) == 1
+    assert server.scale(name, 0).status == 200
+    assert server.scale(name, 1).status == 200
+    assert _count(server, name) == 1
 
 
 def test_workers_with_states_of_their_own_count_by_themselves(

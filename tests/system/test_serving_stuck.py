@@ -19,20 +19,13 @@ from interpool.native.provision import libpython_path
 
 # Code that is interrupted, and native code, which cannot be.
 INTERRUPTIBLE = ["loop", "nap"]
-NATIVE = ["sleep", "wait", "loop and catch", "hold the GIL", "backtrack", "sleep in C"]
-# To the host these are like others above.
-ALIKE = ["sleep", "wait", "loop and catch", "backtrack"]
-WAYS = [
-    pytest.param(way, marks=[pytest.mark.long] if way in ALIKE else []) for way in (*INTERRUPTIBLE, *NATIVE)
-]
+NATIVE = ["hold the GIL", "sleep in C"]
 
 
-@pytest.fixture(scope="module")
-def server(mar: Mar) -> Iterator[TorchServe]:
-    with torchserve() as running:
-        answer = running.register(mar(running, "innocent", "inside"), initial_workers=2)
-        assert answer.status == 200, answer.text
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _innocent_model(server: TorchServe, mar: Mar) -> None:
+    answer = server.register(mar(server, "innocent", "inside"), initial_workers=2)
+    assert answer.status == 200, answer.text
 
 
 def _pool(server: TorchServe) -> dict[str, Any]:
@@ -89,7 +82,7 @@ def _answers_again(server: TorchServe, name: str) -> None:
     wait_for(lambda: server.predict(name, {}).status == 200, lambda: f"{name} to answer: {server.host_log()}")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*INTERRUPTIBLE, *NATIVE])
 def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_meanwhile(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
@@ -110,26 +103,22 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
     server.unregister(name)
 
 
-@pytest.mark.parametrize("way", ["hold the GIL", pytest.param("nap", marks=pytest.mark.long)])
-@pytest.mark.parametrize("interpreters", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
-    mar: Mar, packed: Pack, way: str, interpreters: int
+    mar: Mar, packed: Pack
 ) -> None:
-    environment = {"INTERPOOL_INTERPRETERS": str(interpreters)}
+    environment = {"INTERPOOL_INTERPRETERS": "1"}
     # The server ends first: TorchServe answers nobody whose model is unregistered meanwhile.
     with ThreadPoolExecutor(4) as threads, torchserve(environment=environment) as server:
         assert server.register(mar(server, "innocent", "inside")).status == 200
         _register(server, mar, packed, "bad", initial_workers=4, response_timeout=100)
-        jobs = [threads.submit(server.predict, "bad", {"way": way}, 200) for _ in range(4)]
-        wait_for(
-            lambda: _count(server, "leased") == interpreters, "the bad model to have them all", pause=0.1
-        )
+        jobs = [threads.submit(server.predict, "bad", {"way": "hold the GIL"}, 200) for _ in range(4)]
+        wait_for(lambda: _count(server, "leased") == 1, "the bad model to have them all", pause=0.1)
         assert server.predict("innocent", {}).status == 200  # long before the bad model's time is over
         assert not any(job.done() for job in jobs)
-        assert _pool(server)["interpreters"]["max_size"] > interpreters
+        assert _pool(server)["interpreters"]["max_size"] > 1
         server.unregister("bad")
         wait_for(
-            lambda: _pool(server)["interpreters"]["max_size"] == interpreters,
+            lambda: _pool(server)["interpreters"]["max_size"] == 1,
             lambda: f"the pool to have its size again: {_pool(server)}",
             pause=0.1,
         )
@@ -159,12 +148,12 @@ def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar
         ]
 
 
-@pytest.mark.parametrize("model", ["stuck", "slow_to_load"])
 def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
-    server: TorchServe, mar: Mar, packed: Pack, model: str
+    server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
+    """The limit is the call's, and not that of a load which takes longer."""
     limit = "interpool: {call_limit: 0.5}"
-    _register(server, mar, packed, "limited", config=limit, model=model, response_timeout=100)
+    _register(server, mar, packed, "limited", config=limit, model="slow_to_load", response_timeout=100)
     (before,) = server.describe("limited")[0]["workers"]
     answer = server.predict("limited", {"way": "nap"})
     assert answer.status == 500

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 import threading
 import urllib.error
 import urllib.request
@@ -16,12 +15,10 @@ from typing import Any
 
 import pytest
 from local_server import TorchServe, free_ports
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from stock_archiver import wrap
 from system.comparison.grpc_client import Client
-from system.conftest import Mar, wait_for_log
+from system.conftest import Mar, make_ordinary, wait_for_log
 from waiting import wait_for
 
 OF_A_SERVER = 2  # SpanKind
@@ -136,6 +133,7 @@ class Traced(TorchServe):
         self.exporter = f"http://127.0.0.1:{port}/metrics"
         super().__init__(
             environment={
+                "INTERPOOL_INTERPRETERS": "1",
                 "INTERPOOL_ORDINARY_ARCHIVES": "pool",
                 "INTERPOOL_METRICS_ADDRESS": f"127.0.0.1:{port}",
                 "INTERPOOL_LOG": "json",
@@ -168,18 +166,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
-    place = tmp_path_factory.mktemp("model")
-    (place / "handler.py").write_text(textwrap.dedent(HANDLER))
+def server(collector: Collector) -> Iterator[Traced]:
     with Traced(collector) as running:
-        wrap(
-            ModelArchiverConfig(
-                model_name="m",
-                handler=str(place / "handler.py"),
-                version="1.0",
-                export_path=str(running.store),
-            )
-        )
+        make_ordinary(running, "m", {"handler.py": HANDLER})
         assert running.register("m.mar").status == 200
         query = {"model_name": "together", "batch_size": 3, "max_batch_delay": 5000}
         assert running.register("m.mar", **query).status == 200
@@ -230,13 +219,6 @@ def test_a_trace_that_the_client_does_not_record_is_sent_on_and_not_exported(
     assert all(span.trace != quiet for span in collector.spans)
 
 
-def test_a_request_without_a_trace_begins_one(server: Traced, collector: Collector) -> None:
-    _, answer, request = server.ask("hello")
-    spans = collector.of(answer.split("-")[1], "predict m")
-    assert spans["predict m"].parent == ""
-    assert spans["predict m"].attributes["interpool.request_id"] == request
-
-
 def test_a_hermetic_models_requests_are_traced_likewise(
     server: Traced, collector: Collector, mar: Mar
 ) -> None:
@@ -248,12 +230,6 @@ def test_a_hermetic_models_requests_are_traced_likewise(
     assert spans["predict linear"].attributes["interpool.request_id"] == request
     assert spans["lease"].parent == spans["predict linear"].span
     assert "preprocess" not in spans  # a module has no stages
-    refused = trace_number(7)
-    assert server.ask("[]", refused, model="linear")[0] >= 400
-    assert (
-        collector.of(refused, "predict linear")["predict linear"].attributes["http.response.status_code"]
-        != 200
-    )
 
 
 def test_a_request_over_grpc_begins_a_trace_as_torchserve_passes_no_metadata_on(

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_server import TorchServe, torchserve
+from local_server import TorchServe
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-RIGHT = {"numbers": [3.0, 2.0], "text": "[1, 2]", "abs": 1.0, "module": 5.0, "names": [], "blocks": 0}
-TRACES = ("leave a hook", "leave a name", "leave in a registry", "set a variable")
+RIGHT = {"relu": 3.0, "module": 5.0, "blocks": 0}
+TRACES = ("leave a hook", "set a variable")
 
 
-@pytest.fixture(scope="module")
-def server(mar: Mar, packed: Pack) -> Iterator[TorchServe]:
-    with torchserve() as running:
-        answer = running.register(mar(running, "careful", packed("careful", "vandal")), initial_workers=2)
-        assert answer.status == 200, answer.text
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def _careful(server: TorchServe, mar: Mar, packed: Pack) -> None:
+    answer = server.register(mar(server, "careful", packed("careful", "vandal")), initial_workers=2)
+    assert answer.status == 200, answer.text
 
 
 def _served_by(server: TorchServe, name: str) -> list[str]:
@@ -48,20 +44,7 @@ def _register(
     assert answer.status == 200, answer.text + server.model_log()[-3000:]
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "patch torch",
-        "swap torch",
-        "patch a method",
-        "delete a builtin",
-        "wrap json",
-        "leave a mock",
-        "forget modules",
-        "exchange code",
-        *TRACES,
-    ],
-)
+@pytest.mark.parametrize("way", ["patch torch", "exchange code", *TRACES])
 def test_a_model_that_changes_its_neighbours_gets_its_own_and_they_answer_as_before(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
@@ -102,7 +85,7 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
 
 @pytest.mark.parametrize(
     ("way", "workers"),
-    [("patch torch", 1), ("patch torch", 3), ("exchange code", 3), *((way, 3) for way in TRACES)],
+    [("patch torch", 3), ("leave a hook", 1)],
 )
 def test_a_model_that_changes_its_neighbours_while_it_is_loaded_meets_nobody(
     server: TorchServe, mar: Mar, packed: Pack, way: str, workers: int
@@ -127,12 +110,12 @@ def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server: TorchServe, mar: Mar, packed: Pack, isolation: str
 ) -> None:
     _register(server, mar, packed, "alone", config=f"interpool: {{isolation: {isolation}}}")
-    retired = _numbers(server, "retired")
+    retired = _retired(server)
     assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
     (pool,) = _served_by(server, "alone")
     assert pool.startswith("own-") if isolation == "process" else _has_own(server, "alone")
     assert server.predict("alone", {}).json == {"relu": -1.0}
-    assert _numbers(server, "retired") == retired
+    assert _retired(server) == retired
     server.unregister("alone")
 
 
@@ -141,7 +124,7 @@ def test_a_model_whose_traces_do_not_count_is_not_looked_at_and_no_neighbour_is_
 ) -> None:
     _register(server, mar, packed, "known", config="interpool: {isolation: shared}")
     _register(server, mar, packed, "beside")
-    server.predict("known", {"way": "leave a name"})
+    server.predict("known", {"way": "leave a hook"})
     for name in ("beside", "known", "beside"):
         for _ in range(4):
             assert server.predict(name, {}).status == 200
@@ -151,47 +134,9 @@ def test_a_model_whose_traces_do_not_count_is_not_looked_at_and_no_neighbour_is_
         server.unregister(name)
 
 
-def test_a_model_that_changes_nothing_stays_where_it_is(server: TorchServe, mar: Mar, packed: Pack) -> None:
-    _register(server, mar, packed, "harmless")
-    for _ in range(12):
-        assert server.predict("harmless", {}).status == 200
-    assert _served_by(server, "harmless") == ["default"]
-    assert _served_by(server, "careful") == ["default"]
-    server.unregister("harmless")
-
-
-def _numbers(server: TorchServe, *states: str) -> set[int]:
+def _retired(server: TorchServe) -> set[int]:
     return {
         one["interpreter"]
         for one in server.pools()["default"]["interpreters"]["interpreters"]
-        if one["state"] in states
+        if one["state"] == "retired"
     }
-
-
-@pytest.mark.long
-def test_an_interpreter_in_which_models_fail_that_load_elsewhere_is_retired_and_replaced(
-    mar: Mar, packed: Pack
-) -> None:
-    fragile = packed("fragile", "vandal")
-    with torchserve() as server:
-        assert server.register(mar(server, "poisoner", packed("poisoner", "vandal"))).status == 200
-        wait_for(lambda: len(_numbers(server, "free")) == 2, "both interpreters", pause=0.1)
-        assert server.predict("poisoner", {"poison": 1}).status == 200
-        names = (f"fragile-{number}" for number in itertools.count())
-        registered = []
-
-        def one_is_retired() -> bool:
-            name = next(names)
-            # Fails where the broken one is tried first.
-            if server.register(mar(server, name, fragile)).status == 200:
-                registered.append(name)
-            return bool(_numbers(server, "retired"))
-
-        wait_for(one_is_retired, lambda: f"an interpreter to be retired: {server.host_log()}")
-        assert "is retired: models fail there that load in others" in server.host_log()
-        wait_for(lambda: len(_numbers(server, "free", "leased")) == 2, "another one in its place", pause=0.1)
-        assert len(_numbers(server, "retired")) == 1
-        last = next(names)
-        assert server.register(mar(server, last, fragile), initial_workers=2).status == 200
-        for name in [*registered, last]:
-            assert server.predict(name, {}).text == "well"

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import torch
 from local_server import TorchServe
-from model_archiver.model_archiver_config import ModelArchiverConfig
-from stock_archiver import wrap
+from system.conftest import make_ordinary
 
 Files = Mapping[str, str | Path]
 ROUNDS = 4  # of questions: the batches of a model go to two interpreters
@@ -55,7 +54,10 @@ PLAIN = """
         return {
             "main": hasattr(sys.modules["__main__"], "Net"),
             "module": torch.nn.Identity()(torch.tensor([2.0, 50.0])).tolist(),
-            "names": [hasattr(torch.nn, "OurAct"), hasattr(builtins, "our_profile")],
+            "names": [
+                getattr(getattr(torch.nn, "OurAct", None), "NAME", None),
+                getattr(builtins, "our_profile", lambda: None)(),
+            ],
             "cut image": tried(cut_image),
             "division": tried(lambda: str(numpy.float64(1) / numpy.zeros(1)[0])),
             "words": tried(lexicon.words),
@@ -71,7 +73,7 @@ PLAIN = """
 RIGHT = {
     "main": False,
     "module": [2.0, 50.0],
-    "names": [False, False],
+    "names": [None, None],
     "cut image": "OSError",
     "division": "inf",
     "words": "LookupError",
@@ -103,24 +105,8 @@ def register(server: TorchServe, name: str, files: Files, *, version: str = "1.0
 def try_to_register(
     server: TorchServe, name: str, files: Files, *, version: str = "1.0", workers: int = 1
 ) -> tuple[int, str]:
-    folder = server.root / f"{name}-{version}"
-    folder.mkdir(exist_ok=True)
-    for file, content in files.items():
-        if isinstance(content, str):
-            (folder / file).write_text(textwrap.dedent(content))
-        else:
-            (folder / file).write_bytes(content.read_bytes())
-    extra = [str(folder / file) for file in files if file != "handler.py"]
-    config = ModelArchiverConfig(
-        model_name=name,
-        version=version,
-        handler=str(folder / "handler.py"),
-        extra_files=",".join(extra) or None,
-        export_path=str(server.store),
-        force=True,
-    )
-    wrap(config)
-    answer = server.register(f"{name}.mar", initial_workers=workers)
+    archive = make_ordinary(server, name, files, version=version)
+    answer = server.register(archive, initial_workers=workers)
     return answer.status, answer.text
 
 
@@ -221,8 +207,7 @@ UNPACKS = """
         def initialize(self, context):
             with zipfile.ZipFile("code.zip") as file:
                 file.extractall()
-            if context.model_name == "removes":
-                os.remove("code.zip")
+            os.remove("code.zip")
             from brain import core
 
             self.core = core
@@ -239,32 +224,36 @@ def test_a_handler_may_use_its_archive_up_when_it_is_loaded(server: TorchServe, 
         file.writestr("brain/__init__.py", "")
         file.writestr("brain/core.py", "def twice(x):\n    return 2 * x\n")
     files: Files = {"handler.py": UNPACKS, "code.zip": code}
-    come_and_go(server, {"removes": files, "keeps": files}, {"removes": {"y": 4}, "keeps": {"y": 4}})
+    come_and_go(server, {"removes": files}, {"removes": {"y": 4}})
 
 
-SETS_FLAGS = textwrap.dedent(PLAIN) + textwrap.dedent(
+CHANGES = textwrap.dedent(PLAIN) + textwrap.dedent(
     """
     import os
 
+    WHO = open("words.txt").read()
     lexicon.path.append(os.getcwd())
-    ImageFile.LOAD_TRUNCATED_IMAGES = os.path.exists("lenient.txt")
-    numpy.seterr(all="ignore" if os.path.exists("lenient.txt") else "raise")
+    ImageFile.LOAD_TRUNCATED_IMAGES = WHO == "lenient"
+    numpy.seterr(all="ignore" if WHO == "lenient" else "raise")
+    torch.nn.OurAct = type("OurAct", (torch.nn.Module,), {"NAME": WHO})
+    builtins.our_profile = lambda who=WHO: who
+    if WHO == "lenient":
+        torch.nn.modules.module.register_module_forward_hook(lambda module, args, out: out.clamp(max=10.0))
     """
 )
 
 
-def test_flags_and_paths_of_libraries_are_each_archives_own(server: TorchServe) -> None:
-    come_and_go(
-        server,
-        {
-            "lenient": {"handler.py": SETS_FLAGS, "words.txt": "lenient", "lenient.txt": ""},
-            "strict": {"handler.py": SETS_FLAGS, "words.txt": "strict"},
-        },
-        {
-            "lenient": {**RIGHT, "cut image": "read", "words": "lenient"},
-            "strict": {**RIGHT, "division": "FloatingPointError", "words": "strict"},
-        },
-    )
+def test_flags_paths_names_and_hooks_of_libraries_are_each_archives_own(server: TorchServe) -> None:
+    archives: dict[str, Files] = {
+        who: {"handler.py": CHANGES, "words.txt": who} for who in ("lenient", "strict")
+    }
+    lenient = {**RIGHT, "cut image": "read", "module": [2.0, 10.0]}
+    strict = {**RIGHT, "division": "FloatingPointError"}
+    expected = {
+        "lenient": {**lenient, "words": "lenient", "names": ["lenient"] * 2},
+        "strict": {**strict, "words": "strict", "names": ["strict"] * 2},
+    }
+    come_and_go(server, archives, expected)
 
 
 SCRIPTS = """
@@ -281,19 +270,13 @@ SCRIPTS = """
                 self.net = torch.jit.script(model.Net())
             return [str(self.net(torch.ones(2))) for _ in data]
 """
-TUPLE = """
-    from typing import NamedTuple
+NAMED = """
+    import enum
+    from typing import NamedTuple, Tuple
     import torch
 
     class Out(NamedTuple):
         {field}: torch.Tensor
-
-    class Net(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> Out:
-            return Out(x)
-"""
-CLASS = """
-    import torch
 
     class Box:
         def __init__(self, n: int):
@@ -302,27 +285,8 @@ CLASS = """
         def get(self) -> int:
             return self.{field} * {factor}
 
-    class Net(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> int:
-            return Box(5).get()
-"""
-ENUM = """
-    import enum
-    import torch
-
     class Kind(enum.Enum):
-        LOW = {value}
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.kind = Kind.LOW
-
-        def forward(self, x: torch.Tensor) -> int:
-            return self.kind.value
-"""
-INTERFACE = """
-    import torch
+        LOW = {factor}
 
     @torch.jit.interface
     class Face(torch.nn.Module):
@@ -339,50 +303,34 @@ INTERFACE = """
         def __init__(self):
             super().__init__()
             self.inner = Inner()
+            self.kind = Kind.LOW
 
-        def forward(self, x: torch.Tensor) -> int:
-            return int(self.inner.forward(x).sum())
+        def forward(self, x: torch.Tensor) -> Tuple[Out, int, int, int]:
+            return Out(x), Box(5).get(), self.kind.value, int(self.inner.forward(x).sum())
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "versions"),
-    [
-        (
-            "tuple",
-            {
-                "1.0": (TUPLE.format(field="boxes"), "Out(boxes=tensor([1., 1.]))"),
-                "2.0": (TUPLE.format(field="scores"), "Out(scores=tensor([1., 1.]))"),
-            },
-        ),
-        (
-            "class",
-            {"1.0": (CLASS.format(field="a", factor=1), 5), "2.0": (CLASS.format(field="b", factor=7), 35)},
-        ),
-        ("enum", {"1.0": (ENUM.format(value=1), 1), "2.0": (ENUM.format(value=9), 9)}),
-        ("face", {"1.0": (INTERFACE.format(factor=1), 2), "2.0": (INTERFACE.format(factor=6), 12)}),
-    ],
-)
-def test_versions_are_scripted_each_with_its_own_classes(
-    server: TorchServe, name: str, versions: dict[str, tuple[str, Any]]
-) -> None:
-    expected: dict[str, Any] = {}
+def test_versions_are_scripted_each_with_its_own_classes(server: TorchServe) -> None:
+    versions = {
+        "1.0": (NAMED.format(field="boxes", factor=1), "(Out(boxes=tensor([1., 1.])), 5, 1, 2)"),
+        "2.0": (NAMED.format(field="scores", factor=7), "(Out(scores=tensor([1., 1.])), 35, 7, 14)"),
+    }
+    expected: dict[str, str] = {}
 
     def there(version: str) -> None:
-        text, right = versions[version]
-        register(server, name, {"handler.py": SCRIPTS, "model.py": text}, version=version)
-        expected[f"{name}/{version}"] = right
+        text, expected[f"scripts/{version}"] = versions[version]
+        register(server, "scripts", {"handler.py": SCRIPTS, "model.py": text}, version=version)
         _ask_texts(server, expected)
 
     def gone(version: str) -> None:
-        assert server.unregister(f"{name}/{version}").status == 200
-        del expected[f"{name}/{version}"]
+        assert server.unregister(f"scripts/{version}").status == 200
+        del expected[f"scripts/{version}"]
         _ask_texts(server, expected)
 
     there("1.0")
     there("2.0")
-    assert pools_of(server, name) == ["default"]
-    make_default = f"{server.management}/models/{name}/2.0/set-default"
+    assert pools_of(server, "scripts") == ["default"]
+    make_default = f"{server.management}/models/scripts/2.0/set-default"
     assert server.request("PUT", make_default).status == 200
     gone("1.0")
     there("1.0")
@@ -390,65 +338,10 @@ def test_versions_are_scripted_each_with_its_own_classes(
     gone("2.0")
 
 
-def _ask_texts(server: TorchServe, expected: Mapping[str, Any]) -> None:
+def _ask_texts(server: TorchServe, expected: Mapping[str, str]) -> None:
     for _ in range(ROUNDS):
         for model, right in expected.items():
-            assert (model, server.predict(model, {}).text) == (model, str(right))
-
-
-REPAIRS = """
-    import torch
-
-    def repair(module, args, out):
-        return torch.nan_to_num(out, nan=0.0).clamp(max=10.0)
-
-    torch.nn.modules.module.register_module_forward_hook(repair)
-
-    class Handler:
-        def initialize(self, context):
-            self.model = torch.nn.Identity()
-            self.initialized = True
-
-        def handle(self, data, context):
-            return [{"y": self.model(torch.tensor([float("nan"), 50.0])).tolist()} for _ in data]
-"""
-
-
-def test_a_hook_for_all_modules_is_its_archives_own(server: TorchServe) -> None:
-    come_and_go(server, {"repairs": {"handler.py": REPAIRS}}, {"repairs": {"y": [0.0, 10.0]}})
-
-
-ACTS = """
-    import torch
-
-    WHO = open("who.txt").read()
-
-    class OurAct(torch.nn.Module):
-        NAME = WHO
-"""
-ADDS_NAMES = """
-    import builtins
-    import torch
-    import acts
-
-    torch.nn.OurAct = acts.OurAct
-    builtins.our_profile = lambda who=acts.WHO: who
-
-    class Handler:
-        def initialize(self, context):
-            self.initialized = True
-
-        def handle(self, data, context):
-            return [{"torch.nn": torch.nn.OurAct.NAME, "builtins": our_profile()} for _ in data]
-"""
-
-
-def test_names_that_archives_add_to_modules_are_each_their_own(server: TorchServe) -> None:
-    come_and_go(
-        server,
-        {name: {"handler.py": ADDS_NAMES, "acts.py": ACTS, "who.txt": name} for name in ("one", "two")},
-        {name: {"torch.nn": name, "builtins": name} for name in ("one", "two")},
-    )
+            assert (model, server.predict(model, {}).text) == (model, right)
 
 
 FAILS = """
@@ -492,8 +385,8 @@ REGISTERS = """
     from transformers import AutoConfig, AutoModel
     import ours
 
-    AutoConfig.register("shop-net", ours.Config{options})
-    AutoModel.register(ours.Config, ours.Model{options})
+    AutoConfig.register("shop-net", ours.Config)
+    AutoModel.register(ours.Config, ours.Model)
 
     class Handler:
         def initialize(self, context):
@@ -501,16 +394,14 @@ REGISTERS = """
 
         def handle(self, data, context):
             config = AutoConfig.for_model("shop-net")
-            return [{{"config": config.WORD, "model": AutoModel.from_config(config).WORD}} for _ in data]
+            return [{"config": config.WORD, "model": AutoModel.from_config(config).WORD} for _ in data]
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", ["", ", exist_ok=True"])
-def test_classes_registered_with_transformers_are_each_archives_own(server: TorchServe, options: str) -> None:
-    handler = REGISTERS.format(options=options)
+def test_classes_registered_with_transformers_are_each_archives_own(server: TorchServe) -> None:
     come_and_go(
         server,
-        {name: {"handler.py": handler, "ours.py": OURS, "word.txt": name} for name in ("gold", "iron")},
+        {name: {"handler.py": REGISTERS, "ours.py": OURS, "word.txt": name} for name in ("gold", "iron")},
         {name: {"config": name, "model": name} for name in ("gold", "iron")},
     )
