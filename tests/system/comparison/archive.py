@@ -62,9 +62,7 @@ class Archive:
         requirements: the file's text.
         options: of the registration.
         unordered: log lines come from several threads or workers; their order means nothing.
-        in_pool: whether interpool serves it from the pool; otherwise a stock worker must.
         long: whether it is left out unless all tests are asked for.
-        differs: what is known to differ; "" where nothing may.
         version: the archive's.
         statuses: what the answers' statuses must be, lest both servers fail alike.
     """
@@ -82,9 +80,7 @@ class Archive:
     requirements: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
     unordered: bool = False
-    in_pool: bool = True
     long: bool = False
-    differs: str = ""
     version: str = "1.0"
 
     @property

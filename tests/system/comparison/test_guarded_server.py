@@ -1,4 +1,4 @@
-"""A server with TLS, tokens, tcp sockets, settings from the environment, and log4j of its own."""
+"""A server with TLS, tokens, tcp sockets, and settings from the environment."""
 
 from __future__ import annotations
 
@@ -13,20 +13,12 @@ from pathlib import Path
 import pytest
 from local_server import Answer, TorchServe
 from system.comparison import front
-from system.comparison.exchange import plain
 from system.comparison.front import Way
 from system.comparison.scenes import Story
 from system.comparison.servers import Pair, pair
 from waiting import wait_for
 
 pytestmark = pytest.mark.long  # two servers of its own
-
-LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
-<Configuration><Appenders><File name="own" fileName="logs/own.log">
-<PatternLayout pattern="%c{1} %p %t %m%n"/></File></Appenders>
-<Loggers><Logger name="MODEL_LOG" level="info" additivity="false"><AppenderRef ref="own"/></Logger>
-<Root level="warn"/></Loggers></Configuration>
-"""
 
 
 class _Guarded(TorchServe):
@@ -73,9 +65,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def guarded(certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    log4j = tmp_path_factory.mktemp("log4j") / "log4j2.xml"
-    log4j.write_text(LOG4J)
+def guarded(certificate: tuple[Path, Path]) -> Iterator[Pair]:
     properties = {
         "disable_token_authorization": "false",
         "enable_model_api": "false",
@@ -85,7 +75,6 @@ def guarded(certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
         "certificate_file": str(certificate[1]),
         "load_models": "all",
         "default_workers_per_model": "1",
-        "vmargs": f"-Dlog4j.configurationFile=file://{log4j}",
     }
     environment = {"TS_DEFAULT_RESPONSE_TIMEOUT": "77", "TS_MAX_REQUEST_SIZE": "4096"}
     with pair(environment, properties, prepare=_prepare, kind=_Guarded) as running:
@@ -143,12 +132,6 @@ def _story(server: TorchServe, model: str) -> Story:
     return [*story, server.sockets()]
 
 
-def _loaded_lines(server: TorchServe, model: str) -> set[str]:
-    """The logger, level and text of what the model's workers said, in the configured form."""
-    lines = (server.logs / "own.log").read_text().splitlines()
-    return {plain(server, line).partition(" W-")[0] for line in lines if f"-{model}_1.0-stdout" in line}
-
-
 def test_a_guarded_server_answers_alike(guarded: Pair) -> None:
     stock, ordinary = guarded.both(lambda server: _story(server, "ordinary"))
     hermetic = _story(guarded.pool, "hermetic")
@@ -158,11 +141,3 @@ def test_a_guarded_server_answers_alike(guarded: Pair) -> None:
 
 def _renamed(part: object) -> str:
     return str(part).replace("hermetic", "ordinary")
-
-
-def test_its_own_log4j_configuration_gets_the_lines(guarded: Pair) -> None:
-    def said(model: str) -> tuple[set[str], set[str]]:
-        return guarded.both(lambda server: _loaded_lines(server, model))
-
-    for model in ("ordinary", "hermetic"):
-        wait_for(lambda model=model: said(model) == ({"MODEL_LOG INFO"},) * 2, f"the lines of {model}")

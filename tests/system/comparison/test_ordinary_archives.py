@@ -1,8 +1,10 @@
-"""An archive that interpool never packed is served from the pool as TorchServe's own worker serves it."""
+"""Ordinary archives are served from the pool, and all that the front end offers works, as in stock."""
 
 from __future__ import annotations
 
 import difflib
+import pprint
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401 - a user's first process to import it, and no other, logs that it lists fonts
@@ -11,6 +13,7 @@ from local_server import TorchServe
 from system.comparison.archive import Archive
 from system.comparison.building import build
 from system.comparison.exchange import Exchange, send
+from system.comparison.front import Way
 from system.comparison.kinds import (
     answers,
     files_and_imports,
@@ -20,18 +23,23 @@ from system.comparison.kinds import (
     state_and_process,
 )
 from system.comparison.logs import Said, said
-from system.comparison.servers import Pair
+from system.comparison.scenes import SCENES, Scene, Story, requests
+from system.comparison.servers import Pair, pair
 from waiting import wait_for
 
 KINDS = (shipped_handlers, loading, files_and_imports, answers, saying_and_measuring, state_and_process)
 ARCHIVES = [archive for kind in KINDS for archive in kind.ARCHIVES]
 
 
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Pair]:
+    """TorchServe without interpool and with it."""
+    with pair({"GIVEN_TO_SERVER": "yes"}, {"install_py_dep_per_model": "true"}) as running:
+        yield running
+
+
 def _parameter(archive: Archive) -> object:
-    marks = [pytest.mark.long] * archive.long
-    if archive.differs:
-        marks.append(pytest.mark.xfail(reason=archive.differs, strict=True))
-    return pytest.param(archive, id=archive.name, marks=marks)
+    return pytest.param(archive, id=archive.name, marks=[pytest.mark.long] * archive.long)
 
 
 @pytest.mark.parametrize("archive", [_parameter(archive) for archive in ARCHIVES])
@@ -41,7 +49,7 @@ def test_the_pool_answers_and_says_what_the_stock_worker_does(
     mar = build(archive, tmp_path)
     stock, pool = servers.both(lambda server: _Served(server, archive, mar))
     try:
-        assert pool.runs_in_pool == archive.in_pool, pool.server.model_log()[-3000:]
+        assert pool.runs_in_pool, pool.server.model_log()[-3000:]
         assert [answer.status for answer in stock.answers] == list(archive.statuses)
         for step, ours, theirs in zip(archive.steps, pool.answers, stock.answers, strict=True):
             assert ours == theirs, f"{step}:\n{_difference(str(theirs), str(ours))}"
@@ -107,3 +115,40 @@ def _once(lines: list[str]) -> list[str]:
 def _difference(theirs: str, ours: str) -> str:
     lines = difflib.unified_diff(theirs.splitlines(), ours.splitlines(), "stock", "pool", lineterm="", n=2)
     return "\n".join(line[:600] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "scene", [pytest.param(scene, marks=[pytest.mark.long] * (scene is not requests)) for scene in SCENES]
+)
+def test_a_scene_is_the_same_with_a_stock_worker_an_ordinary_archive_and_a_hermetic_one(
+    servers: Pair, scene: Scene, tmp_path: Path
+) -> None:
+    def play(server: TorchServe, way: Way) -> Story:
+        scratch = tmp_path / f"{server.overlay}-{way.value}"
+        scratch.mkdir()
+        return scene(server, way, scratch)
+
+    stock, ordinary = servers.both(lambda server: play(server, Way.ORDINARY))
+    hermetic = play(servers.pool, Way.HERMETIC)
+    _same(stock, ordinary, "an ordinary archive")
+    # What a packed model raises is told to the client; stock says "Prediction failed".
+    _same(_without_errors(stock), _without_errors(hermetic), "a hermetic archive")
+
+
+def _without_errors(story: Story) -> Story:
+    return [
+        (answer.status, answer.reason) if isinstance(answer, Exchange) and answer.status >= 500 else answer
+        for answer in story
+    ]
+
+
+def _same(stock: Story, pool: Story, what: str) -> None:
+    theirs, ours = (
+        pprint.pformat(story, width=160)
+        .replace("_hermetic", "_NAME")
+        .replace("_ordinary", "_NAME")
+        .splitlines()
+        for story in (stock, pool)
+    )
+    difference = list(difflib.unified_diff(theirs, ours, "stock", what, lineterm="", n=2))
+    assert not difference, "\n".join(line[:400] for line in difference)

@@ -44,12 +44,7 @@ def _state(server: TorchServe) -> Story:
         kept = {key: described[key] for key in ("minWorkers", "maxWorkers", "batchSize", "loadedAtStartup")}
         statuses = [worker["status"] for worker in described["workers"]]
         story.append((name, kept, statuses, answer.status, answer.text))
-    return [*story, sorted(model["modelName"] for model in _models(server))]
-
-
-def _models(server: TorchServe) -> list[dict[str, str]]:
-    listed: list[dict[str, str]] = server.request("GET", f"{server.management}/models").json["models"]
-    return listed
+    return [*story, sorted(server.models())]
 
 
 def _life(server: TorchServe) -> Story:

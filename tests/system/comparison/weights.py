@@ -72,7 +72,7 @@ class _Numbers(torch.nn.Module):
 
 
 def torchscript(kind: str) -> Callable[[Path], None]:
-    """Writes a scripted, traced or frozen model."""
+    """Writes a scripted or traced model."""
 
     def make(directory: Path) -> None:
         torch.manual_seed(0)
@@ -81,17 +81,9 @@ def torchscript(kind: str) -> Callable[[Path], None]:
             made = torch.jit.trace(torch.nn.Sequential(model.first, model.second), torch.ones(1, 3))
         else:
             made = torch.jit.script(model)
-            made = torch.jit.freeze(made) if kind == "frozen" else made
         torch.jit.save(made, directory / "model.pt")
 
     return make
-
-
-def traced_images(directory: Path) -> None:
-    torch.manual_seed(0)
-    layers = [torch.nn.Conv2d(3, 6, 7, stride=8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
-    traced = torch.jit.trace(torch.nn.Sequential(*layers).eval(), torch.zeros(1, 3, 224, 224))
-    torch.jit.save(traced, directory / "model.pt")
 
 
 def linear(directory: Path) -> None:

@@ -98,6 +98,7 @@ ARCHIVES = [
             post({"pieces": 40, "name": "c"}),
         ],
         statuses=[200, 200, 200, 200],
+        long=True,
     ),
     Archive(
         "batching",
@@ -109,17 +110,5 @@ ARCHIVES = [
             post({"n": 9}),
         ],
         statuses=[200] * 4 + [200, 200, 418, 200] + [200],
-    ),
-    Archive(
-        "micro_batching",
-        handler="handler.py",
-        serialized="model.pt",
-        make=weights.linear,
-        config="micro_batching:\n  micro_batch_size: 2\n"
-        "  parallelism: {preprocess: 1, inference: 1, postprocess: 1}\n",
-        options={"batch_size": 4, "max_batch_delay": 2000},
-        requests=[tuple(post(n) for n in range(4)), post(7)],
-        statuses=[200] * 5,
-        long=True,
     ),
 ]

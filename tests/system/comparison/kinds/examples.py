@@ -47,20 +47,14 @@ ARCHIVES = [
         requests=[Request(b"hello world", "application/octet-stream")],
         statuses=[200],
     ),
-    *(
-        Archive(
-            f"compiled_{number}",
-            folder="compiled",
-            handler="handler.py",
-            model_file="net.py",
-            serialized="weights.pth",
-            make=weights.state_dict("net:Net"),
-            config=config,
-            requests=[post([1.0, 2.0, 3.0])],
-            statuses=[200],
-        )
-        for number, config in enumerate(
-            ("pt2:\n  compile:\n    enable: True\n    backend: inductor\n", 'pt2: "inductor"\n')
-        )
+    Archive(
+        "compiled",
+        handler="handler.py",
+        model_file="net.py",
+        serialized="weights.pth",
+        make=weights.state_dict("net:Net"),
+        config="pt2:\n  compile:\n    enable: True\n    backend: inductor\n",
+        requests=[post([1.0, 2.0, 3.0])],
+        statuses=[200],
     ),
 ]

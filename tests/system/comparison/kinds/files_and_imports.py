@@ -1,4 +1,4 @@
-"""What lies beside the handler: modules, packages, data, requirements; equal names in other archives."""
+"""What lies beside the handler: modules, packages, data, requirements."""
 
 from __future__ import annotations
 
@@ -26,17 +26,6 @@ ARCHIVES = [
         extra=["labels.txt", "utils.py", "helpers", "lib"],
         requests=[post(1), post(2)],
         statuses=[200, 200],
-    ),
-    *(
-        Archive(
-            twin,
-            handler="handler.py",
-            model_file="model.py",
-            extra=["utils.py"],
-            requests=[post([1, 2]), post([3])],
-            statuses=[200, 200],
-        )
-        for twin in ("twin_a", "twin_b")
     ),
     Archive(
         "requirements",

@@ -18,7 +18,7 @@ ARCHIVES = [
         statuses=[200, 200, 200, 503, 503],
         long=kind != "scripted",
     )
-    for kind in ("scripted", "traced", "frozen")
+    for kind in ("scripted", "traced")
 ] + [
     Archive(
         "eager",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 from system.comparison import weights
-from system.comparison.archive import JSON, Archive, Request, explain, post, post_bytes
+from system.comparison.archive import JSON, Archive, Request, post, post_bytes
 
 HAVE_VISION = importlib.util.find_spec("torchvision") is not None
 VISION = [] if HAVE_VISION else ["torchvision"]
@@ -63,17 +63,6 @@ ARCHIVES = [
         statuses=[200, 200, 200, 200, 200, 503, 503, 200],
     ),
     Archive(
-        "image_classifier_script",
-        folder="image_classifier",
-        handler="image_classifier",
-        serialized="model.pt",
-        make=weights.both(vision, weights.traced_images),
-        extra=VISION,
-        requests=[post_bytes(image()), post_bytes(image(20, 20)), post_bytes(b"")],
-        statuses=[200, 200, 503],
-        long=True,
-    ),
-    Archive(
         "image_segmenter",
         handler="image_segmenter",
         model_file="model.py",
@@ -116,21 +105,5 @@ ARCHIVES = [
             ),
         ],
         statuses=[200, 200, 200, 200, 503, 200, 503],
-    ),
-    Archive(
-        "base_handler",
-        folder="base_script",
-        handler="base_handler",
-        serialized="model.pt",
-        make=weights.torchscript("scripted"),
-        # Without an envelope it cannot read a request: it wants tensors, and is given dictionaries.
-        requests=[
-            post([1.0, 2.0, 3.0]),
-            post_bytes(b"\x00"),
-            explain([1.0]),
-            Request(None, None, method="GET"),
-        ],
-        statuses=[503, 503, 503, 503],
-        long=True,
     ),
 ]

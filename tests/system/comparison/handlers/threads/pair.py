@@ -1,7 +1,0 @@
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    first: int
-    second: str

@@ -1,1 +1,0 @@
-WORD = "twin_a"
