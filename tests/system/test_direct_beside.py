@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -31,16 +32,12 @@ class Beside(TorchServe):
         super().__init__(
             environment={
                 **address,
+                "INTERPOOL_INTERPRETERS": "1",
                 "INTERPOOL_ORDINARY_ARCHIVES": "pool",
                 "INTERPOOL_DIRECT_ACCESS_LOG": "1",
             },
             properties=properties,
         )
-
-    def get(self, path: str) -> Answer:
-        """Whether it is up, for the start: it answers, if only that a token is missing."""
-        answer = super().get(path)
-        return Answer(200 if answer.status == 400 else answer.status, answer.body, answer.headers)
 
     def ask(self, path: str, value: object = None, method: str = "POST") -> Answer:
         """An answer of the direct address; status 0 where there is none."""
@@ -76,6 +73,15 @@ def server() -> Iterator[Beside]:
     with Beside(max_request_size="100000", cors_allowed_origin="https://x.example") as running:
         wait_for(lambda: running.ask("/ping", method="GET").status == 200, "the direct address")
         yield running
+
+
+@pytest.fixture
+def front(server: Beside) -> Iterator[str]:
+    """A model that the direct address serves."""
+    server.add("front")
+    wait_for(lambda: server.pooled("front", 1), "a worker beside TorchServe's")
+    yield "front"
+    assert server.unregister("front").status == 200
 
 
 def _answered_by(server: Beside, path: str) -> bool:
@@ -188,88 +194,42 @@ def test_what_the_pool_does_not_have_is_passed_on(server: Beside) -> None:
     assert server.unregister("elsewhere").status == 200
 
 
-def test_a_streamed_answer_comes_in_pieces(server: Beside) -> None:
-    server.add("pieces")
-    wait_for(lambda: server.pooled("pieces", 1), "its worker")
+def test_answers_come_in_pieces_and_the_servers_settings_hold(server: Beside, front: str) -> None:
+    path = f"/predictions/{front}"
     address = urlsplit(server.direct)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
-    connection.request("POST", "/predictions/pieces", b'{"pieces": 4}', {"Content-Type": JSON})
+    connection.request("POST", path, b'{"pieces": 4}', {"Content-Type": JSON})
     answer = connection.getresponse()
     assert answer.chunked
     assert answer.read().startswith(b"piece 0 piece 1 piece 2 piece 3 {")
-    connection.request("POST", "/predictions/pieces", b'{"pieces": 2, "raise": "no"}', {"Content-Type": JSON})
+    connection.request("POST", path, b'{"pieces": 2, "raise": "no"}', {"Content-Type": JSON})
     with pytest.raises(http.client.IncompleteRead):
         connection.getresponse().read()
     connection.close()
-    assert server.unregister("pieces").status == 200
-
-
-def test_the_servers_settings_hold(server: Beside) -> None:
-    server.add("bound")
-    wait_for(lambda: server.pooled("bound", 1), "its worker")
-    answer = server.ask("/predictions/bound", {"n": 1})
-    assert answer.headers["access-control-allow-origin"] == "https://x.example"
-    address = urlsplit(server.direct)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
-    connection.putrequest("POST", "/predictions/bound")
+    allowed = server.ask(path, {"n": 1}).headers["access-control-allow-origin"]
+    assert allowed == "https://x.example"
+    connection.putrequest("POST", path)
     connection.putheader("Content-Length", "100001")
     connection.endheaders()
     assert connection.getresponse().status == 413
     connection.close()
-    assert server.unregister("bound").status == 200
 
 
-def test_a_killed_host_takes_the_address_along_and_the_next_one_has_it(server: Beside) -> None:
-    server.add("survivor")
-    wait_for(lambda: server.pooled("survivor", 1), "its worker")
+def test_a_killed_host_takes_the_address_along_and_the_next_one_has_it(server: Beside, front: str) -> None:
     (host,) = server.hosts()
     host.kill()
     wait_for(
-        lambda: server.ask("/predictions/survivor", {"n": 1}).status == 200, "an answer of the next host"
+        lambda: server.ask(f"/predictions/{front}", {"n": 1}).status == 200, "an answer of the next host"
     )
-    wait_for(lambda: server.pooled("survivor", 1), "its worker in the next host")
+    wait_for(lambda: server.pooled(front, 1), "its worker in the next host")
     assert server.hosts() != [host]
-    assert server.unregister("survivor").status == 200
 
 
-def test_a_request_needs_the_token_that_the_key_file_has() -> None:
-    with Beside(disable_token_authorization="false") as server:
-        keys = server.root / "key_file.json"
+class _Guarded(Beside):
+    """The same with tokens, and with TorchServe's certificate at its inference address."""
 
-        def key(kind: str) -> str:
-            return str(json.loads(keys.read_text())[kind]["key"])
-
-        def ask(token: str, url: str = "") -> Answer:
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            return _with(server, url or f"{server.direct}/predictions/guarded", headers)
-
-        build(Archive("guarded", "handler.py", [], [], folder="front"), server.store)
-        url = f"{server.management}/models?url=guarded.mar&initial_workers=1&synchronous=true"
-        assert ask(key("management"), url).status == 200
-        wait_for(lambda: server.pooled("guarded", 1), "its worker")
-        first = key("inference")
-        assert ask(first).status == 200
-        for wrong in ("", "wrong", key("management")):
-            refused = ask(wrong)
-            assert (refused.status, refused.json["type"]) == (400, "InvalidKeyException")
-        renewal = f"{server.management}/token?type=inference"
-        assert _with(server, renewal, {"Authorization": f"Bearer {key('API')}"}, "GET").status == 200
-        assert key("inference") != first
-        assert (ask(first).status, ask(key("inference")).status) == (400, 200)
-
-
-def _with(server: Beside, url: str, headers: dict[str, str], method: str = "POST") -> Answer:
-    address = urlsplit(url)
-    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
-    connection.request(method, f"{address.path}?{address.query}", headers=headers)
-    answer = connection.getresponse()
-    found = Answer(answer.status, answer.read(), dict(answer.getheaders()))
-    connection.close()
-    return found
-
-
-class _Tls(Beside):
-    """The same with TorchServe's key and certificate, which its inference address is served with."""
+    def __init__(self) -> None:
+        super().__init__(disable_token_authorization="false")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,32 +242,52 @@ class _Tls(Beside):
         file.write_text(f"{text}private_key_file=key.pem\ncertificate_file=certificate.pem\n")
 
     def get(self, path: str) -> Answer:
+        """Whether it is up, for the start."""
         try:
-            return self.over_tls("GET", self.inference + path)
+            answer = self.with_token("", "GET", self.inference.replace("http:", "https:") + path)
         except OSError as error:
             return Answer(0, str(error).encode(), {})
+        return Answer(200 if answer.status == 400 else answer.status, answer.body, answer.headers)
 
-    def over_tls(self, method: str, url: str, body: bytes | None = None) -> Answer:
+    def token(self, kind: str) -> str:
+        return str(json.loads((self.root / "key_file.json").read_text())[kind]["key"])
+
+    def with_token(self, token: str, method: str, url: str, body: bytes | None = None) -> Answer:
+        headers = {"Content-Type": JSON, **({"Authorization": f"Bearer {token}"} if token else {})}
         address = urlsplit(url)
+        where = str(address.hostname), address.port
         trusted = ssl.create_default_context(cafile=str(self.certificate))
         trusted.check_hostname = False
-        connection = http.client.HTTPSConnection(
-            str(address.hostname), address.port, timeout=60, context=trusted
+        connection = (
+            http.client.HTTPSConnection(*where, timeout=120, context=trusted)
+            if address.scheme == "https"
+            else http.client.HTTPConnection(*where, timeout=120)
         )
-        try:
-            connection.request(method, address.path, body, {"Content-Type": JSON})
+        with contextlib.closing(connection):
+            connection.request(method, f"{address.path}?{address.query}", body, headers)
             answer = connection.getresponse()
             return Answer(answer.status, answer.read(), dict(answer.getheaders()))
-        finally:
-            connection.close()
 
 
-def test_the_address_is_served_with_the_servers_certificate() -> None:
-    with _Tls() as server:
-        server.add("private")
-        wait_for(lambda: server.pooled("private", 1), "its worker")
-        url = f"{server.direct}/predictions/private"
-        assert server.over_tls("POST", url, b'{"n": 1}').json["wish"] == {"n": 1}
-        passed_on = server.over_tls("POST", f"{server.direct}/predictions/nobody", b"{}")
-        assert passed_on.json["type"] == "ModelNotFoundException"
-        assert server.ask("/predictions/private", {}).status == 0  # without TLS
+def test_the_servers_certificate_and_tokens_guard_the_address() -> None:
+    with _Guarded() as server:
+        direct = server.direct.replace("http:", "https:")
+
+        def ask(token: str, model: str = "guarded") -> Answer:
+            return server.with_token(token, "POST", f"{direct}/predictions/{model}", b'{"n": 1}')
+
+        build(Archive("guarded", "handler.py", [], [], folder="front"), server.store)
+        url = f"{server.management}/models?url=guarded.mar&initial_workers=1&synchronous=true"
+        assert server.with_token(server.token("management"), "POST", url).status == 200
+        wait_for(lambda: server.pooled("guarded", 1), "its worker")
+        first = server.token("inference")
+        assert ask(first).json["wish"] == {"n": 1}
+        assert ask(first, "nobody").json["type"] == "ModelNotFoundException"  # passed on
+        assert server.ask("/predictions/guarded", {}).status == 0  # without TLS
+        for wrong in ("", "wrong", server.token("management")):
+            refused = ask(wrong)
+            assert (refused.status, refused.json["type"]) == (400, "InvalidKeyException")
+        renewal = f"{server.management}/token?type=inference"
+        assert server.with_token(server.token("API"), "GET", renewal).status == 200
+        assert server.token("inference") != first
+        assert (ask(first).status, ask(server.token("inference")).status) == (400, 200)
