@@ -40,11 +40,9 @@ def left_behind(temporary: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("place", ["cat", "dog"])
-@pytest.mark.parametrize("score", [math.nan, math.inf])
-def test_a_score_that_is_not_finite_is_told_from_a_right_one(place: str, score: float) -> None:
+def test_a_score_that_is_not_finite_is_told_from_a_right_one() -> None:
     right = {"label": "cat", "scores": {"cat": 0.5, "dog": 0.25}}
-    wrong = {"label": "cat", "scores": {"cat": 0.5, "dog": 0.25, place: score}}
+    wrong = {"label": "cat", "scores": {"cat": 0.5, "dog": math.nan}}
     model = demo.Model("m", "sample.json", [], answers=[right, wrong], expected=[right, right])
     assert model.differences() == [0.0, math.inf]
 

@@ -11,39 +11,36 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from direct_server import DirectServer
 from local_server import JSON, Answer, TorchServe, free_ports, torchserve
-from system.conftest import Mar, Pack
+from system.conftest import Mar
 from waiting import wait_for
 
 from interpool.handler.backend.binary_tensors import LENGTH_HEADER
 
-MODELS = {"linear": "linear", "echo": "make_echo", "inside": "inside"}
 
-
-def _serve(envelope: str, mar: Mar, direct: str = "") -> Iterator[TorchServe]:
-    environment = {"INTERPOOL_DIRECT_ADDRESS": direct}
+def _serve(envelope: str, mar: Mar, *models: str, direct: str = "") -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_DIRECT_ADDRESS": direct, "INTERPOOL_INTERPRETERS": "1"}
     with torchserve(properties={"service_envelope": envelope}, environment=environment) as server:
-        for name, spec in MODELS.items():
-            answer = server.register(mar(server, name, spec))
+        for name in models:
+            answer = server.register(mar(server, name, name))
             assert answer.status == 200, f"{answer.text}\n{server.model_log()[-5000:]}"
         yield server
 
 
 @pytest.fixture(scope="module")
 def kserve(mar: Mar) -> Iterator[TorchServe]:
-    yield from _serve("kserve", mar)
+    yield from _serve("kserve", mar, "linear", "inside")
 
 
 @pytest.fixture(scope="module")
 def kservev2(mar: Mar) -> Iterator[TorchServe]:
     (port,) = free_ports(1)
-    yield from _serve("kservev2", mar, f"127.0.0.1:{port}")
+    yield from _serve("kservev2", mar, "linear", direct=f"127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="module")
 def json_server(mar: Mar) -> Iterator[TorchServe]:
-    yield from _serve("json", mar)
+    yield from _serve("json", mar, "linear", "inside")
 
 
 def _post(server: TorchServe, path: str, body: Any) -> Answer:
@@ -56,18 +53,17 @@ def _ask(server: TorchServe, path: str, body: Any) -> Any:
     return answer.json
 
 
+@pytest.mark.long
 def test_version_one_wraps_a_handler_as_torchserve_does(kserve: TorchServe) -> None:
     answer = _ask(kserve, "/v1/models/inside:predict", {"instances": [{"body": {}}]})
     assert answer["predictions"][0]["model"] == "inside"
+    (described,) = kserve.describe("linear", customized=True)
+    assert set(described["customizedMetadata"]) == {"entry", "made_with", "externs"}
 
 
-def test_a_model_describes_itself_behind_every_envelope(kserve: TorchServe, kservev2: TorchServe) -> None:
-    for server in (kserve, kservev2):
-        (described,) = server.describe("linear", customized=True)
-        assert set(described["customizedMetadata"]) == {"entry", "made_with", "externs"}
-
-
-def test_version_two_takes_and_gives_tensors(kservev2: TorchServe) -> None:
+def test_version_two_takes_and_gives_tensors_and_describes_the_model(kservev2: TorchServe) -> None:
+    (described,) = kservev2.describe("linear", customized=True)
+    assert set(described["customizedMetadata"]) == {"entry", "made_with", "externs"}
     tensor = {"name": "x", "shape": [2, 3], "datatype": "FP32", "data": [1, 1, 1, 1, 0, 0]}
     answer = _ask(kservev2, "/v2/models/linear/infer", {"id": "one", "inputs": [tensor]})
     assert answer == {
@@ -112,15 +108,6 @@ def test_version_two_takes_and_gives_elements_behind_the_json_at_both_addresses(
         status, content, _ = _ask_in_binary(address, elements[:-1])
         assert status == 400
         assert "takes 24 bytes" in content["message"]
-
-
-def test_a_pool_without_torchserve_takes_the_same_form(packed: Pack) -> None:
-    with DirectServer(f"linear={packed('linear')}", options=("--service-envelope=kservev2",)) as server:
-        address = urlsplit(server.inference).netloc
-        status, content, answered = _ask_in_binary(address, struct.pack("<6f", 1, 1, 1, 1, 0, 0))
-        assert status == 200, content
-        assert struct.unpack("<4f", answered) == (3.0, 12.0, 0.0, 3.0)
-        assert "binary_tensor_data" in server.request("GET", "/v2").json["extensions"]
 
 
 @pytest.mark.long

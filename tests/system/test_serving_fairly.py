@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from local_server import TorchServe, torchserve
+import pytest
+from local_server import TorchServe
 from system.conftest import Mar
 from waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TorchServe]:
+    with TorchServe(environment={"INTERPOOL_IDLE_MODEL_S": "4"}) as running:
+        yield running
 
 
 def _register(server: TorchServe, mar: Mar, name: str, workers: int = 1, config: str = "") -> None:
@@ -28,9 +36,11 @@ def _count(server: TorchServe, what: str) -> int:
     return sum(int(each[what]) for each in _stats(server)["models"].values())
 
 
-def test_a_model_has_no_more_interpreters_than_its_share(mar: Mar, tmp_path: Path) -> None:
+def test_a_model_has_no_more_interpreters_than_its_share(
+    server: TorchServe, mar: Mar, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    with torchserve() as server, ThreadPoolExecutor(4) as threads:  # of two interpreters
+    with ThreadPoolExecutor(4) as threads:  # of two interpreters
         _register(server, mar, "greedy", workers=4, config="interpool: {share: 1}")
         _register(server, mar, "quiet")
         jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(4)]
@@ -41,44 +51,29 @@ def test_a_model_has_no_more_interpreters_than_its_share(mar: Mar, tmp_path: Pat
         finally:
             gate.touch()
         assert [job.result().status for job in jobs] == [200] * 4
+    for name in ("greedy", "quiet"):
+        assert server.unregister(name).status == 200
 
 
-def test_a_quiet_model_does_not_wait_for_the_end_of_a_greedy_ones_calls(mar: Mar, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    sizes = {"INTERPOOL_INTERPRETERS": "2", "INTERPOOL_CEILING": "4"}
-    # No answer may be needed for the next: TorchServe's own limit would end the greedy calls.
-    with torchserve(environment=sizes) as server, ThreadPoolExecutor(8) as threads:
-        _register(server, mar, "greedy", workers=8)
-        _register(server, mar, "quiet")
-        jobs = [threads.submit(server.predict, "greedy", {"until": str(gate)}, 120) for _ in range(8)]
-        try:
-            wait_for(
-                lambda: _count(server, "running") >= 2,
-                "the greedy one to have all interpreters",
-                pause=0.1,
-            )
-            assert server.predict("quiet", {}).status == 200
-        finally:
-            gate.touch()
-        assert [job.result().status for job in jobs] == [200] * 8
+def test_a_model_in_use_is_loaded_ahead_and_an_idle_one_dropped_but_for_one_copy(
+    server: TorchServe, mar: Mar
+) -> None:
+    server.begin_logs()
+    _register(server, mar, "inside")  # one worker, two interpreters
 
-
-def test_a_model_in_use_is_loaded_ahead_and_an_idle_one_dropped_but_for_one_copy(mar: Mar) -> None:
-    with torchserve(environment={"INTERPOOL_IDLE_MODEL_S": "4"}) as server:
-        _register(server, mar, "inside")  # one worker, two interpreters
-
-        def is_loaded_everywhere() -> bool:
-            assert server.predict("inside", {}).status == 200
-            return server.model_log().count("inside is initialized") >= 2
-
-        wait_for(is_loaded_everywhere, "the model to be loaded ahead")
-        # The host says so after the model has.
-        said = re.compile(r"interpreter \d loaded \S+ ahead")
-        wait_for(lambda: said.search(server.host_log()) is not None, "the host to say so")
-
-        def copies() -> int:
-            return sum(len(each["affinities"]) for each in _stats(server)["interpreters"])
-
-        wait_for(lambda: "dropped" in server.host_log(), "the idle model to be dropped")
-        assert copies() == 1
+    def is_loaded_everywhere() -> bool:
         assert server.predict("inside", {}).status == 200
+        return server.model_log().count("inside is initialized") >= 2
+
+    wait_for(is_loaded_everywhere, "the model to be loaded ahead")
+    # The host says so after the model has.
+    said = re.compile(r"interpreter \d loaded \S+ ahead")
+    wait_for(lambda: said.search(server.host_log()) is not None, "the host to say so")
+
+    def copies() -> int:
+        return sum(len(each["affinities"]) for each in _stats(server)["interpreters"])
+
+    wait_for(lambda: "dropped" in server.host_log(), "the idle model to be dropped")
+    wait_for(lambda: copies() == 1, "no other copy")  # nor one of a model that was unregistered
+    assert server.predict("inside", {}).status == 200
+    assert server.unregister("inside").status == 200

@@ -15,7 +15,6 @@ from system.conftest import HANDLER, HERE, Mar, wait_for_log
 from waiting import wait_for
 
 from interpool.archiver_ext.verify.signing import sign_archive
-from interpool.handler.frontend.overlay import overlay
 
 RIGHT = torch.tensor([3.0, 12.0])  # what the model answers to three ones
 Build = Callable[..., Path]
@@ -143,17 +142,14 @@ def test_interpreters_that_load_at_once_check_once(server: TorchServe, mar: Mar,
     [
         ("unsigned", "unsigned"),
         ("stranger", "wrong-key"),
-        ("weights", "digest"),
         ("source", "digest"),
-        pytest.param("manifest", "other-manifest", marks=pytest.mark.long),
         ("extern", "extern-missing"),
-        pytest.param("no-self-test", "no-self-test", marks=pytest.mark.long),
     ],
 )
 def test_a_model_that_cannot_prove_itself_runs_nothing(
     server: TorchServe, mar: Mar, build: Build, canary: Path, what: str, rule: str
 ) -> None:
-    name, config = f"bad-{what}", ""
+    name = f"bad-{what}"
     if what in ("unsigned", "stranger"):
         archive = build(name, "" if what == "unsigned" else what)
     elif what == "extern":
@@ -161,16 +157,9 @@ def test_a_model_that_cannot_prove_itself_runs_nothing(
         archive = build(name, externs=[TORCH, missing])
     else:
         archive = build(name)
-    if what == "weights":
-        five, six = (torch.tensor([value]).numpy().tobytes() for value in (5.0, 6.0))
-        replace_bytes(archive, ".data/0.storage", five, six)
-    elif what == "source":
+    if what == "source":
         replace_bytes(archive, "proving_model.py", b"self.weight.T * 1.0", b"self.weight.T * 2.0")
-    elif what == "manifest":
-        replace_bytes(archive, "manifest.json", b'"interpool": "0.1.0"', b'"interpool": "0.1.1"')
-    elif what == "no-self-test":
-        config = "interpool: {self_test: true}\n"
-    package = mar(server, name, archive, config=config)
+    package = mar(server, name, archive)
     add_to_mar(server, package, code_that_sings(canary), requirementsFile="requirements.txt")
     reason = refusal(server, package, name)
     assert f"[{rule}]" in reason
@@ -188,27 +177,24 @@ def test_a_model_whose_answers_have_changed_is_refused_when_it_is_asked_to_test_
     wait_for_log(server, "Greatest absolute difference: 1.0")
 
 
-def test_an_archive_that_wants_an_environment_of_its_own_installs_nothing(
-    server: TorchServe, mar: Mar, build: Build, canary: Path
+@pytest.mark.parametrize(
+    ("config", "handler"),
+    [
+        ("useVenv: true\n", ""),
+        ("parallelType: tp\ntorchrun: {nproc-per-node: 1}\n", ""),
+        ("", "./:anything"),  # TorchServe puts what stands before the colon at the front of PYTHONPATH
+    ],
+    ids=["venv", "torchrun", "handler"],
+)
+def test_no_program_and_no_directory_of_the_models_comes_into_play(
+    server: TorchServe, mar: Mar, build: Build, canary: Path, config: str, handler: str
 ) -> None:
-    package = mar(server, "venv", build("venv", ""), config="useVenv: true\n")
-    add_to_mar(server, package, code_that_sings(canary))
-    assert server.register(package).status == 400
-    assert not canary.exists()
-    assert server.unregister("venv").status == 200  # TorchServe keeps such a model by itself
-
-
-@pytest.mark.parametrize("handler", ["./:anything", "interpool_handler.py:anything"])
-def test_a_handlers_name_brings_no_directory_of_the_models_into_play(
-    server: TorchServe, mar: Mar, build: Build, canary: Path, handler: str
-) -> None:
-    """TorchServe puts what stands before the colon at the front of PYTHONPATH."""
-    name = f"name-{len(handler)}"
-    package = mar(server, name, build(name, ""))
-    add_to_mar(server, package, code_that_sings(canary), handler=handler)
+    package = mar(server, "m", build("m", ""), config=config)
+    add_to_mar(server, package, code_that_sings(canary), **({"handler": handler} if handler else {}))
     assert server.register(package).status in (400, 500)
     assert not canary.exists()
     wait_for(lambda: server.shims() == [], "its worker's end", pause=0.1)
+    server.unregister("m")  # TorchServe keeps one that wants an environment by itself
 
 
 def test_a_stock_archive_is_refused_and_its_worker_does_not_start(
@@ -227,16 +213,6 @@ def test_a_stock_archive_is_refused_and_its_worker_does_not_start(
     assert not canary.exists()
 
 
-def test_an_archive_that_torchrun_would_start_is_refused(
-    server: TorchServe, mar: Mar, build: Build, canary: Path
-) -> None:
-    config = "parallelType: tp\ntorchrun: {nproc-per-node: 1}\n"
-    package = mar(server, "run", build("run", ""), config=config)
-    add_to_mar(server, package, code_that_sings(canary))
-    assert server.register(package).status == 500
-    assert not canary.exists()
-
-
 def test_a_model_signed_by_the_other_key_registers_after_all_that(
     server: TorchServe, mar: Mar, build: Build
 ) -> None:
@@ -247,26 +223,6 @@ def test_a_model_signed_by_the_other_key_registers_after_all_that(
 
 
 # ---- servers that are set up otherwise -------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_key_that_cannot_be_read_stops_the_pool_and_not_the_checks(mar: Mar, build: Build) -> None:
-    with torchserve(environment={"INTERPOOL_SIGNATURE_KEYS": "/nowhere/key.pem"}) as server:
-        assert server.register(mar(server, "m", build("m"))).status == 500
-        wait_for_log(server, "INTERPOOL_SIGNATURE_KEYS`: the key /nowhere/key.pem cannot be read")
-
-
-@pytest.mark.long
-def test_a_server_that_was_not_started_by_interpool_serves_nothing_signed(
-    mar: Mar, build: Build, keys: dict[str, tuple[Path, Path]]
-) -> None:
-    """Its shims cannot know what of an archive has run before them."""
-    environment = {"INTERPOOL_SIGNATURE_KEYS": str(keys["first"][1]), "TS_MODEL_SERVER_HOME": str(overlay())}
-    server = TorchServe(overlay=False)
-    server.environment.update(environment)
-    with server:
-        assert server.register(mar(server, "m", build("m"))).status == 500
-        wait_for_log(server, "Start it with `interpool serve` [isolation]")
 
 
 @pytest.mark.long
