@@ -253,7 +253,9 @@ class _Guarded(Beside):
         return str(json.loads((self.root / "key_file.json").read_text())[kind]["key"])
 
     def with_token(self, token: str, method: str, url: str, body: bytes | None = None) -> Answer:
-        headers = {"Content-Type": JSON, **({"Authorization": f"Bearer {token}"} if token else {})}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            headers["Content-Type"] = JSON
         address = urlsplit(url)
         where = str(address.hostname), address.port
         trusted = ssl.create_default_context(cafile=str(self.certificate))
