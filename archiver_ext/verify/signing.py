@@ -12,13 +12,12 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from interpool.archiver_ext.appending import opened_to_append
-from interpool.archiver_ext.verify.signing_keys import model_signing, private_fingerprint
+from interpool.archiver_ext.appending import drop_last_member, last_member, opened_to_append, write_member
+from interpool.archiver_ext.verify.signing_keys import signer
 from interpool.native.archive.format import MANIFEST_RESOURCE, SIGNATURE_RESOURCE
 from interpool.native.archive.reader import (
     MANIFEST_MEMBER,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 # A bundle has 2 kB. Larger ones are not parsed.
 _BUNDLE_LIMIT = 1 << 20
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def sign_archive(
         SignatureError: the key cannot be used; model-signing is not installed.
     """
     shown = str(archive)
-    signer = private_fingerprint(key, password)
+    signing = signer(key, password)
     with _opened(archive) as file:
         records = read_records(shown, file)
         manifest = read_manifest(shown, file, records)
@@ -145,20 +143,16 @@ def sign_archive(
                 "no-manifest",
             )
         check_digests(shown, file, records, manifest)
-        bundle = _sign(read_member(shown, file, records[MANIFEST_MEMBER]), key, password)
+        bundle = _sign(read_member(shown, file, records[MANIFEST_MEMBER]), signing)
         _replace_signature(file, archive, output or archive, bundle)
-    return Signed(output or archive, signer, SIGNATURE_MEMBER in records)
+    return Signed(output or archive, claimed_fingerprint(bundle), SIGNATURE_MEMBER in records)
 
 
-def _sign(manifest: bytes, key: Path, password: str | None) -> bytes:
-    library = model_signing()
+def _sign(manifest: bytes, signing: Any) -> bytes:
     with tempfile.TemporaryDirectory(prefix="interpool-sign-") as name:
         payload, signature = Path(name, MANIFEST_RESOURCE), Path(name, SIGNATURE_RESOURCE)
         payload.write_bytes(manifest)
-        hashing = library.hashing.Config().use_file_serialization(hashing_algorithm="sha256")
-        config = library.signing.Config().set_hashing_config(hashing)
-        secret: Any = password.encode() if password else None  # bytes, contrary to the annotation
-        config.use_elliptic_key_signer(private_key=key, password=secret).sign(payload, signature)
+        signing.sign(payload, signature)
         return signature.read_bytes()
 
 
@@ -202,18 +196,16 @@ def _unwritable(target: Path, error: OSError) -> ArchiveError:
 
 def _append(file: IO[bytes], archive: Path, bundle: bytes) -> None:
     with opened_to_append(file) as members:
-        root = members.filelist[0].filename.partition("/")[0]
-        name = f"{root}/{SIGNATURE_MEMBER}"
-        if name in members.NameToInfo:
-            last = max(members.filelist, key=lambda info: info.header_offset)
-            if last.filename != name:
+        if any(_is_signature(name) for name in members.namelist()):
+            if not _is_signature(last_member(members).filename):
                 raise SignatureError(
                     f"{archive}: its signature is not its last member, where `interpool sign` puts "
                     "it. Pack the archive again",
                     "signature-place",
                 )
-            # Overwrite the old signature, and the directory that follows it.
-            members.filelist.remove(last)
-            del members.NameToInfo[name]
-            members.start_dir = last.header_offset
-        members.writestr(zipfile.ZipInfo(name, _NO_DATE), bundle)
+            drop_last_member(members)
+        write_member(members, SIGNATURE_MEMBER, bundle)
+
+
+def _is_signature(name: str) -> bool:
+    return name.partition("/")[2] == SIGNATURE_MEMBER

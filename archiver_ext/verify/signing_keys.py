@@ -25,7 +25,10 @@ def fingerprint(key: Path) -> str:
     Raises:
         SignatureError: no PEM file of a public key on P-256, P-384 or P-521.
     """
-    serialization = _cryptography("serialization")
+    try:
+        serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
+    except ImportError as error:
+        raise _absent(error) from None
     data = _key_bytes(key)
     if b"PRIVATE KEY" in data:
         raise SignatureError(
@@ -35,62 +38,50 @@ def fingerprint(key: Path) -> str:
         )
     try:
         public = serialization.load_pem_public_key(data)
+        if public.curve.name not in ("secp256r1", "secp384r1", "secp521r1"):
+            raise ValueError(f"its curve is {public.curve.name}")
     except Exception as error:  # noqa: BLE001 (cryptography's errors have no common base)
-        raise SignatureError(
-            f"{key} is not a PEM file of a public key ({str(error).splitlines()[0][:100]}); {_MAKE_KEYS}",
-            "key-file",
-        ) from None
-    return sha256(_pem(_require_curve(public, key))).hexdigest()
+        raise _unusable(key, "public", error) from None
+    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return sha256(pem).hexdigest()
 
 
-def private_fingerprint(key: Path, password: str | None) -> str:
-    """Return the fingerprint of the public key of a private one.
+def signer(key: Path, password: str | None) -> Any:
+    """Return model-signing's configuration that signs with a private key.
 
     Args:
         key: PEM file of the private key.
         password: of the key, if it is encrypted.
 
     Raises:
-        SignatureError: no PEM file of a private key on P-256, P-384 or P-521, or a missing or wrong password.
+        SignatureError: no PEM file of a private key on P-256, P-384 or P-521, or a missing or wrong password;
+            or model-signing is not installed.
     """
-    serialization = _cryptography("serialization")
-    data = _key_bytes(key)
+    library = model_signing()
+    _key_bytes(key)
+    hashing = library.hashing.Config().use_file_serialization(hashing_algorithm="sha256")
+    config = library.signing.Config().set_hashing_config(hashing)
+    secret: Any = password.encode() if password else None  # bytes, contrary to the annotation
     try:
-        private = serialization.load_pem_private_key(data, password.encode() if password else None)
+        return config.use_elliptic_key_signer(private_key=key, password=secret)
     except TypeError as error:
         said = "is protected by a password: give it with --ask-password, or in INTERPOOL_KEY_PASSWORD"
         if password:
             said = "is not protected by a password, but one was given"
         raise SignatureError(f"{key} {said}", "key-password") from error
-    except Exception as error:
-        why = "its password is another one, or it is damaged" if password else "it is not a PEM file of one"
-        raise SignatureError(f"{key} cannot be used as a private key: {why}; {_MAKE_KEYS}", "key-file") from (
-            error
-        )
-    if not hasattr(private, "curve"):
-        raise _no_curve(key)
-    return sha256(_pem(_require_curve(private.public_key(), key))).hexdigest()
+    except Exception as error:  # noqa: BLE001 (cryptography's errors have no common base)
+        raise _unusable(key, "private", error) from None
 
 
-def _require_curve(public: Any, key: Path) -> Any:
-    if getattr(getattr(public, "curve", None), "name", "") not in ("secp256r1", "secp384r1", "secp521r1"):
-        raise _no_curve(key)
-    return public
-
-
-def _no_curve(key: Path) -> SignatureError:
+def _unusable(key: Path, kind: str, error: Exception) -> SignatureError:
+    said = str(error).partition("\n")[0][:100]
+    if isinstance(error, AttributeError):  # it has no curve
+        said = "it is a key of another kind"
     return SignatureError(
-        f"{key} is not a key of an elliptic curve for model signing (P-256, P-384, P-521); {_MAKE_KEYS}",
+        f"{key} cannot be used as a {kind} key of an elliptic curve (P-256, P-384, P-521): "
+        f"{said}; {_MAKE_KEYS}",
         "key-file",
     )
-
-
-def _pem(public: Any) -> bytes:
-    serialization = _cryptography("serialization")
-    pem: bytes = public.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return pem
 
 
 def _key_bytes(key: Path) -> bytes:
@@ -106,13 +97,6 @@ def _absent(error: ImportError) -> SignatureError:
         "pip install 'interpool[sign]'",
         "model-signing",
     )
-
-
-def _cryptography(module: str) -> Any:
-    try:
-        return importlib.import_module(f"cryptography.hazmat.primitives.{module}")
-    except ImportError as error:
-        raise _absent(error) from None
 
 
 def model_signing() -> Any:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from test_native.hostile.zips import Member, zip_of
 
-from interpool.archiver_ext.appending import opened_to_append
-from interpool.archiver_ext.packing.write.members import write_member
+from interpool.archiver_ext.appending import opened_to_append, write_member
 from interpool.native.archive.reader import read_records
 
 GIB = 1 << 30

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interpool.archiver_ext.appending import opened_to_append
+from interpool.archiver_ext.appending import opened_to_append, write_member
 from interpool.archiver_ext.packing.decide.distributions import distribution_of
 from interpool.archiver_ext.packing.dotted_names import top_of
-from interpool.archiver_ext.packing.write.members import manifest_text, write_member
+from interpool.archiver_ext.packing.write.members import manifest_text
 from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.native.archive.format import (
     ENTRY_PACKAGE,

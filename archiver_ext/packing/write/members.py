@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interpool.archiver_ext.appending import opened_to_append
+from interpool.archiver_ext.appending import drop_last_member, opened_to_append, write_member
 from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     REQUEST_RESOURCE,
@@ -21,26 +20,12 @@ from interpool.native.archive.reader import MANIFEST_MEMBER, read_manifest, read
 if TYPE_CHECKING:
     from interpool.archiver_ext.verify.serving_side import FoundRequest
 
-# A fixed time, as in torch.package.
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
 _SUFFIXES = {"application/json": "json", "text/plain": "txt"}
 
 
 def manifest_text(manifest: Manifest) -> bytes:
     """Return a manifest's bytes in an archive."""
     return f"{json.dumps(manifest, indent=1, ensure_ascii=False)}\n".encode()
-
-
-def write_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
-    """Append a member; ``name`` is below the zip's root folder.
-
-    Args:
-        file: the open zip.
-        name: of the member.
-        content: its bytes.
-    """
-    root = PurePosixPath(file.namelist()[0]).parts[0]
-    file.writestr(zipfile.ZipInfo(f"{root}/{name}", _NO_DATE), content)
 
 
 def add_request(archive: Path, request: FoundRequest) -> None:
@@ -67,8 +52,6 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     manifest["serving"]["batches"] = request.batches
     manifest["serving"]["parts"] = request.parts
     with opened_to_append(archive) as file:
-        last = file.filelist.pop()
-        del file.NameToInfo[last.filename]
-        file.start_dir = last.header_offset  # overwrite the file from here on
+        drop_last_member(file)  # the manifest
         write_member(file, name, request.body)
         write_member(file, MANIFEST_MEMBER, manifest_text(manifest))
