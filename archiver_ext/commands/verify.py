@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
 from interpool.archiver_ext.commands.server_side import addresses
@@ -22,12 +18,7 @@ from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
 from interpool.native.errors import ArchiveError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
-
-_LONG = 64 << 20  # bytes; hashing larger files shows a progress bar
 
 
 @click.command("verify", short_help="Prove an archive: digests, signature, self-test")
@@ -69,7 +60,7 @@ def verify_command(
             self_test=not no_self_test,
             rtol=rtol,
             atol=atol,
-            watch=None if as_json else lambda name, file: _progress(console, name, file),
+            watch=None if as_json else lambda name, _file: console.status(name),
         )
     except ArchiveError as error:
         refused = report_of(error)
@@ -120,33 +111,6 @@ def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bo
 
 
 # ---- for people -------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _progress(console: Console, name: str, file: IO[bytes]) -> Iterator[None]:
-    """Show a progress bar while a large file is hashed, else the stage's name."""
-    size = os.fstat(file.fileno()).st_size
-    if name != "digests" or size < _LONG:
-        with console.status(name):
-            yield
-        return
-    columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(name, total=size)
-        done = threading.Event()
-
-        def follow() -> None:
-            # Members are read in the order of the file.
-            while not done.wait(0.2):
-                progress.update(bar, completed=os.lseek(file.fileno(), 0, os.SEEK_CUR))
-
-        follower = threading.Thread(target=follow, daemon=True)
-        follower.start()
-        try:
-            yield
-        finally:
-            done.set()
-            follower.join()
 
 
 def _show(console: Console, report: VerifyReport) -> None:

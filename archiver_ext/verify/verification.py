@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STAGES = ("structure", "manifest", "digests", "signature", "externs", "self-test")
 
-Watch = Callable[[str, IO[bytes]], contextlib.AbstractContextManager[None]]
+Watch = Callable[[str, IO[bytes]], contextlib.AbstractContextManager[object]]
 """Context manager for progress, entered for each stage with its name and the archive's file."""
 
 
