@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interpool.archiver_ext.errors import PackError as PackError
-    from interpool.archiver_ext.packing.pack import PackReport as PackReport
     from interpool.archiver_ext.packing.pack import pack as pack
+    from interpool.archiver_ext.packing.reports import PackReport as PackReport
     from interpool.archiver_ext.verify.verification import VerifyReport as VerifyReport
     from interpool.archiver_ext.verify.verification import report_of as report_of
     from interpool.archiver_ext.verify.verification import verify_archive as verify_archive
 
 _EXPORTS = {
     "PackError": "interpool.archiver_ext.errors",
-    "PackReport": "interpool.archiver_ext.packing.pack",
+    "PackReport": "interpool.archiver_ext.packing.reports",
     "VerifyReport": "interpool.archiver_ext.verify.verification",
     "pack": "interpool.archiver_ext.packing.pack",
     "report_of": "interpool.archiver_ext.verify.verification",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -24,69 +26,73 @@ from interpool.archiver_ext.commands.showing import (
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.attempts import NotWorkingError
-from interpool.archiver_ext.packing.pack import ATOL, RTOL, PackReport, PlanReport, pack, propose
-from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
+from interpool.archiver_ext.packing.options import PackKeywords, PackOptions, Progress
+from interpool.archiver_ext.packing.pack import pack, propose
+from interpool.archiver_ext.packing.plan import read_plan, write_plan
+from interpool.archiver_ext.packing.reports import PackReport, PlanReport
 from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.native.archive.format import Batches, Origin
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-_IN_A_PLAN = ("intern", "extern", "mock", "deny", "data", "batches", "grad", "train_mode")
+_FIELDS = get_type_hints(PackOptions, include_extras=True) | get_type_hints(Choices, include_extras=True)
+_REPEATED = ("intern", "extern", "mock", "deny", "data")
+_IN_A_PLAN = (*_REPEATED, *(each.name for each in fields(Choices)))
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def _common(command: Callable[..., None]) -> Callable[..., None]:
+def _declared(name: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """Return the option for a field of PackOptions or Choices, with its text as help.
+
+    Args:
+        name: of the field.
+        settings: click's.
+    """
+    (text,) = _FIELDS[name].__metadata__
+    text += "; may be repeated" if settings.get("multiple") else ""
+    return click.option(f"--{name.replace('_', '-')}", help=text, **settings)
+
+
+def _common(command: _Command) -> _Command:
     """Add the options that both commands have."""
-    what = "modules to {}, in torch.package's syntax (einops.**); wins over plan and rules; may be repeated"
     options = [
-        click.option(
-            "--root",
-            type=click.Path(path_type=Path, file_okay=False),
-            help="your project's directory; default: the current one",
-        ),
-        click.option(
-            "--inputs",
-            default="",
-            metavar="SPEC|FILE",
-            help="example inputs: a SPEC, a .json or a .pt file; default: example_inputs beside SPEC",
-        ),
+        _declared("root", type=click.Path(path_type=Path, file_okay=False)),
+        _declared("inputs", default=PackOptions.inputs, metavar="SPEC|FILE"),
         click.option("--no-inputs", is_flag=True, help="do not run the model: no self-test, fewer reasons"),
-        click.option("--intern", multiple=True, metavar="GLOB", help=what.format("put into the archive")),
-        click.option("--extern", multiple=True, metavar="GLOB", help=what.format("take from the server")),
-        click.option("--mock", multiple=True, metavar="GLOB", help=what.format("replace by a mock")),
-        click.option("--deny", multiple=True, metavar="GLOB", help=what.format("refuse")),
-        click.option(
-            "--data",
-            multiple=True,
-            metavar="GLOB",
-            help="files below the root that the code opens without pack's notice, such as "
-            "'mypkg/vocab/*.txt' read by compiled code; may be repeated",
-        ),
-        click.option(
-            "--batches",
-            type=click.Choice(get_args(Batches)),
-            help="how requests become calls: stack (each is one sample), batch (each is a batch) or each "
-            "(one call for each); default: the first of these that answers the example inputs correctly",
-        ),
-        click.option("--grad", is_flag=True, default=None, help="the module's forward computes gradients"),
-        click.option(
-            "--train-mode", is_flag=True, default=None, help="keep the mode in which the module was built"
-        ),
+        *(_declared(name, multiple=True, metavar="GLOB") for name in _REPEATED),
+        _declared("batches", type=click.Choice(get_args(Batches))),
+        _declared("grad", is_flag=True, default=None),
+        _declared("train_mode", is_flag=True, default=None),
         click.option(
             "--no-serve-check",
             is_flag=True,
             help="do not try the example inputs as requests; allows models that no request can call",
         ),
-        click.option("--rtol", type=TOLERANCE, default=RTOL, show_default=True, help="of the self-test"),
-        click.option("--atol", type=TOLERANCE, default=ATOL, show_default=True, help="of the self-test"),
+        _declared("rtol", type=TOLERANCE, default=PackOptions.rtol, show_default=True),
+        _declared("atol", type=TOLERANCE, default=PackOptions.atol, show_default=True),
         click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
         JSON,
     ]
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _keywords(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Return pack's keyword arguments for the given options of a command.
+
+    Args:
+        options: by parameter name.
+        progress: shows a step.
+    """
+    if options.pop("no_inputs"):
+        if options["inputs"]:
+            raise click.UsageError("--inputs and --no-inputs exclude each other")
+        options["inputs"] = None
+    serving = Choices(**{each.name: options.pop(each.name) for each in fields(Choices)})
+    serve_check = not options.pop("no_serve_check")
+    return {**options, "serving": serving, "serve_check": serve_check, "progress": progress}
 
 
 @click.command("plan", short_help="Say what pack would do with a model, and why")
@@ -96,12 +102,6 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 def plan_command(
     spec: str,
     output: Path | None,
-    inputs: str,
-    no_inputs: bool,
-    batches: Batches | None,
-    grad: bool | None,
-    train_mode: bool | None,
-    no_serve_check: bool,
     verbose: bool,
     as_json: bool,
     **options: Any,
@@ -116,14 +116,7 @@ def plan_command(
     console = Console(stderr=as_json)
     with console.status(f"planning {spec}") as status:
         try:
-            report = propose(
-                spec,
-                inputs=_inputs(inputs, no_inputs),
-                serving=Choices(batches, grad, train_mode),
-                serve_check=not no_serve_check,
-                progress=status.update,
-                **options,
-            )
+            report = propose(spec, PackKeywords(**_keywords(options, status.update)))
         except NotWorkingError as error:
             if output is None:
                 raise
@@ -171,12 +164,6 @@ def pack_command(
     spec: str,
     output: Path,
     plan_file: Path | None,
-    inputs: str,
-    no_inputs: bool,
-    batches: Batches | None,
-    grad: bool | None,
-    train_mode: bool | None,
-    no_serve_check: bool,
     verbose: bool,
     as_json: bool,
     **options: Any,
@@ -190,17 +177,8 @@ def pack_command(
     """
     console = Console(stderr=as_json)
     with console.status(f"packing {spec}") as status:
-        plan: Plan | None = read_plan(plan_file) if plan_file is not None else None
-        report = pack(
-            spec,
-            output,
-            plan=plan,
-            inputs=_inputs(inputs, no_inputs),
-            serving=Choices(batches, grad, train_mode),
-            serve_check=not no_serve_check,
-            progress=status.update,
-            **options,
-        )
+        plan = read_plan(plan_file) if plan_file is not None else None
+        report = pack(spec, output, plan=plan, **_keywords(options, status.update))
     if as_json:
         print_json(report.as_dict())
         return
@@ -217,12 +195,6 @@ def pack_command(
     )
     if report.request is not None:
         show_request(console, report.output, served_name(report.output), addresses()[0])
-
-
-def _inputs(given: str, none: bool) -> str | None:
-    if given and none:
-        raise click.UsageError("--inputs and --no-inputs exclude each other")
-    return None if none else given
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 from interpool.archiver_ext.errors import PackError
@@ -26,6 +26,7 @@ from interpool.archiver_ext.packing.jobs import (
     BuildRefusal,
     BuildResult,
     Built,
+    Findings,
     TrialFailure,
     TrialJob,
     TrialResult,
@@ -33,7 +34,9 @@ from interpool.archiver_ext.packing.jobs import (
     run_step,
 )
 from interpool.archiver_ext.packing.known_failures import group_was_made, is_advised, row_for
+from interpool.archiver_ext.packing.options import PackKeywords, PackOptions
 from interpool.archiver_ext.packing.plan import Plan
+from interpool.archiver_ext.packing.reports import PlanReport
 from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.archiver_ext.packing.write.members import add_request
 from interpool.archiver_ext.verify.serving_side import FoundRequest
@@ -41,7 +44,6 @@ from interpool.native.archive.format import Origin, Serving
 
 ATTEMPTS = 8
 _SHOWN = 5
-Progress = Callable[[str], None]
 
 _ADVICE = {
     Trouble.DIFFERS: (
@@ -60,79 +62,34 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Request:
-    """The parameters of packing.
-
-    Attributes:
-        spec: the SPEC.
-        root: the project's directory, resolved.
-        globs: the user's patterns by action.
-        data: globs of files to add beside the code.
-        plan: a plan to follow; without one, the rules decide and trial loads correct them.
-        inputs: source of the example inputs, or "" for the default.
-        run: whether to run the model on them.
-        rtol: relative tolerance of the self-test.
-        atol: absolute tolerance of the self-test.
-        serving: how to serve the model, by option or plan.
-        serve_check: whether to answer its example inputs as requests, too.
-    """
-
-    spec: str
-    root: Path
-    globs: Mapping[str, list[str]]
-    data: list[str]
-    plan: Plan | None
-    inputs: str
-    run: bool
-    rtol: float
-    atol: float
-    serving: Choices
-    serve_check: bool
-
-
-@dataclass
-class TriedArchive:
-    """An archive whose trial succeeded.
-
-    Attributes:
-        built: the result of building it.
-        plan: the decisions.
-        attempts: the number of builds.
-        corrections: the rules' wrong decisions, and the evidence.
-        serving: how it is served.
-        request: a working request, if one was searched for.
-        seconds: wall time by step, over all attempts.
-    """
-
-    built: Built
-    plan: Plan
-    attempts: int
-    corrections: list[str]
-    serving: Serving
-    request: FoundRequest | None
-    seconds: dict[str, float] = field(default_factory=dict)
-
-
-def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedArchive:
+def build_and_try(spec: str, given: PackKeywords, workdir: Path) -> PlanReport:
     """Build the archive in ``workdir``, and try it.
 
     Args:
-        request: the parameters.
+        spec: the SPEC.
+        given: the keyword arguments of pack.
         workdir: an empty directory; afterwards it contains the archive, ARCHIVE_NAME.
-        progress: called with a short description before each step.
 
     Raises:
         PackError: it cannot be packed as requested.
         NotWorkingError: it can be built, and might work with other decisions.
     """
+    options, plan, progress = given.checked(spec), given.plan, given.progress
     # The plan's decisions count as its own, even if the rules or the user made them originally.
-    proposals = request.plan.proposals if request.plan is not None else ()
+    proposals = plan.proposals if plan is not None else ()
     corrections = Corrections([replace(each, origin=Origin.PLAN) for each in proposals])
     seconds: dict[str, float] = {}
     for attempt in range(1, ATTEMPTS + 1):
-        progress(f"building {request.spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
-        result = _build(request, corrections, workdir)
+        progress(f"building {spec}" + (f", attempt {attempt}" if attempt > 1 else ""))
+        job = BuildJob(
+            spec,
+            options,
+            workdir / ARCHIVE_NAME,
+            planned_data=None if plan is None else dict(plan.data),
+            decisions=[*corrections.decisions.values()],
+            needed=corrections.needed,
+        )
+        result = run_step(BUILDING, job, "building")
         if result.refusal is not None:
             changed = corrections.after_refusal(result.refusal.broken, result.refusal.proposals)
             error = PackError(result.refusal.message, result.refusal.user_traceback)
@@ -140,23 +97,34 @@ def build_and_try(request: Request, workdir: Path, progress: Progress) -> TriedA
         else:
             known = built = _built(result)
             _add(seconds, built.seconds)
-            progress(f"loading {request.spec} in a fresh process")
+            progress(f"loading {spec} in a fresh process")
             started = time.monotonic()
-            tried = _try(request, workdir, built)
+            tried = _try(options, plan, workdir, built)
             _add(seconds, {"trial": time.monotonic() - started})
             if not tried.failures:
                 if tried.request is not None:
                     add_request(workdir / ARCHIVE_NAME, tried.request)
                 serving = _served(built, tried.request)
-                plan = _plan(request, built, serving)
-                return TriedArchive(built, plan, attempt, corrections.made, serving, tried.request, seconds)
+                notes = tried.request.notes if tried.request is not None else []
+                found = {each.name: getattr(built, each.name) for each in fields(Findings)}
+                found |= {"serving": serving, "warnings": [*built.warnings, *notes], "seconds": seconds}
+                return PlanReport(
+                    **found,
+                    spec=spec,
+                    plan=_plan(spec, given, built, _choices(serving)),
+                    attempts=attempt,
+                    corrections=corrections.made,
+                    request=tried.request,
+                )
             changed = corrections.after_trial(tried.failures, built.proposals)
-            error = _trial_error(request.spec, tried.failures[0], built)
-        if request.plan is not None or not changed:
-            raise NotWorkingError(error, _plan(request, known)) if known.proposals or known.data else error
-    said = f"{request.spec}: still no working archive after {ATTEMPTS} attempts; last: {error}"
+            error = _trial_error(spec, tried.failures[0], built)
+        if plan is not None or not changed:
+            if known.proposals or known.data:
+                raise NotWorkingError(error, _plan(spec, given, known, options.serving))
+            raise error
+    said = f"{spec}: still no working archive after {ATTEMPTS} attempts; last: {error}"
     advice = "  What to do: decide about the packages above with --extern, --intern or --mock"
-    raise NotWorkingError(PackError(f"{said}\n{advice}"), _plan(request, known))
+    raise NotWorkingError(PackError(f"{said}\n{advice}"), _plan(spec, given, known, options.serving))
 
 
 class NotWorkingError(PackError):
@@ -176,43 +144,24 @@ def _built(result: BuildResult) -> Built:
     return result.built
 
 
-def _plan(request: Request, known: Built | BuildRefusal, serving: Serving | None = None) -> Plan:
-    choices = request.serving if serving is None else _choices(serving)
-    return Plan(request.spec, request.inputs, known.data, tuple(known.proposals), choices)
+def _plan(spec: str, given: PackKeywords, known: Built | BuildRefusal, serving: Choices) -> Plan:
+    inputs = given.inputs or (given.plan.inputs if given.plan is not None else "")
+    return Plan(spec, inputs, known.data, tuple(known.proposals), serving)
 
 
-def _build(request: Request, corrections: Corrections, workdir: Path) -> BuildResult:
-    job = BuildJob(
-        spec=request.spec,
-        root=request.root,
-        archive=workdir / ARCHIVE_NAME,
-        globs=dict(request.globs),
-        data=request.data,
-        planned_data=None if request.plan is None else dict(request.plan.data),
-        decisions=[*corrections.decisions.values()],
-        needed=corrections.needed,
-        inputs=request.inputs,
-        run=request.run,
-        rtol=request.rtol,
-        atol=request.atol,
-        serving=request.serving,
-    )
-    return run_step(BUILDING, job, "building")
-
-
-def _try(request: Request, workdir: Path, built: Built) -> TrialResult:
+def _try(options: PackOptions, plan: Plan | None, workdir: Path, built: Built) -> TrialResult:
     inside = {name for name, done in built.modules.items() if done["action"] in ("intern", "mock")}
     own = {top_of(name) for name in built.sources} - sys.stdlib_module_names
     job = TrialJob(
         archive=workdir / ARCHIVE_NAME,
-        root=request.root,
+        root=options.project,
         project=sorted(own),
         installed=sorted({top_of(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,
         bases=built.bases,
-        open_to={} if request.plan is not None else open_decisions(built.proposals),
-        serve_check=request.serve_check,
+        open_to={} if plan is not None else open_decisions(built.proposals),
+        serve_check=options.serve_check,
     )
     return run_step(TRIAL_LOAD, job, "loading", cwd=workdir)
 

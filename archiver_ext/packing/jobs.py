@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.options import PackOptions
 from interpool.archiver_ext.packing.plan import Proposal
-from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
 from interpool.archiver_ext.verify.serving_side import FoundRequest
 from interpool.native.archive.format import Action, EntryKind, Extern, ModuleRecord, Serving
 from interpool.native.child_process import ChildError, Job, Program, Result, run
@@ -28,74 +28,71 @@ class BuildJob:
 
     Attributes:
         spec: the SPEC.
-        root: the project's directory.
+        options: checked options.
         archive: the file to write.
-        globs: the user's patterns by action.
-        data: globs of files to add beside the code.
         planned_data: the plan's files, by path below the root; None without a plan, and then files that are
             observed to be read.
         decisions: of a plan or trial loads.
         needed: packages that a trial load needed, and why.
-        inputs: source of the example inputs, or "" for the default.
-        run: whether to run the model on them.
-        rtol: relative tolerance of the self-test.
-        atol: absolute tolerance of the self-test.
-        serving: how the user wants to serve it, by option or plan.
     """
 
     spec: str
-    root: Path
+    options: PackOptions
     archive: Path
-    globs: dict[str, list[str]]
-    data: list[str]
-    planned_data: dict[str, str] | None
-    decisions: list[Proposal]
-    needed: dict[str, str]
-    inputs: str
-    run: bool
-    rtol: float
-    atol: float
-    serving: Choices = NO_CHOICES
+    planned_data: dict[str, str] | None = None
+    decisions: list[Proposal] = field(default_factory=list)
+    needed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Built:
-    """A finished archive.
+class Findings:
+    """What building an archive shows, and packing reports.
 
     Attributes:
         kind: of the entry.
-        modules: the record of each module that was met.
-        externs: modules that the server must have.
-        proposals: decisions about third-party packages.
-        data: files beside the code, with the line that reads each.
-        hidden: hidden files that were read but not added, with the line that reads each.
-        inputs: the example inputs, described; None without any.
-        serving: the user's choices of serving.
+        modules: action, reason and importers of every module that was met, by dotted name.
+        externs: third-party top-level modules that the server must have.
+        inputs: the example inputs' signature, for JSON; None without any.
+        serving: how it is served; before the trial, the user's choices.
         warnings: limitations of the archive, each starting with the user's line.
-        lazy: imports in functions that could not be followed here and did not run.
-        unseen: modules of the project that were imported here, but that no module in the archive imports.
-        sources: the project's own files, by module.
-        bases: the directories at which names of the project's files start, by first part; "" for all other
-            names.
-        process_group: whether building the object created a process group of torch.distributed.
-        seconds: wall time by step.
+        lazy: imports in functions that cannot be imported here and did not run, each starting with the user's
+            line.
+        seconds: wall time of build, export (writing the object), run (on the example inputs), scan (of
+            dependencies) and digest; after the trial, its time, too.
     """
 
     kind: EntryKind
     modules: dict[str, ModuleRecord]
     externs: list[Extern]
-    proposals: list[Proposal]
-    data: dict[str, str]
-    hidden: dict[str, str]
     inputs: Any
     serving: Serving
     warnings: list[str]
     lazy: list[str]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Built(Findings):
+    """A finished archive.
+
+    Attributes:
+        proposals: decisions about third-party packages.
+        data: files beside the code, with the line that reads each.
+        hidden: hidden files that were read but not added, with the line that reads each.
+        unseen: modules of the project that were imported here, but that no module in the archive imports.
+        sources: the project's own files, by module.
+        bases: the directories at which names of the project's files start, by first part; "" for all other
+            names.
+        process_group: whether building the object created a process group of torch.distributed.
+    """
+
+    proposals: list[Proposal]
+    data: dict[str, str]
+    hidden: dict[str, str]
     unseen: list[str]
     sources: dict[str, str]
     bases: dict[str, str]
     process_group: bool
-    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)

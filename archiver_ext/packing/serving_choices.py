@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from interpool.archiver_ext.errors import PackError
 from interpool.native.archive.format import Batches, EntryKind, Serving
@@ -24,15 +24,16 @@ CONVENTION = "serving"
 class Choices:
     """Choices of serving; None means no choice.
 
-    Attributes:
-        batches: how requests become calls.
-        grad: whether a module runs with gradients.
-        train_mode: whether a module keeps the mode in which it was built.
+    The text in each field's type describes it; the commands show it as help.
     """
 
-    batches: Batches | None = None
-    grad: bool | None = None
-    train_mode: bool | None = None
+    batches: Annotated[
+        Batches | None,
+        "how requests become calls: stack (each is one sample), batch (each is a batch) or each "
+        "(one call for each); default: the first of these that answers the example inputs correctly",
+    ] = None
+    grad: Annotated[bool | None, "the module's forward computes gradients"] = None
+    train_mode: Annotated[bool | None, "keep the mode in which the module was built"] = None
 
     def or_else(self, other: Choices) -> Choices:
         """Return these choices, with the other's in place of missing ones."""
@@ -47,7 +48,7 @@ class Choices:
             given: the choices by key.
             where: the place of the table, for messages.
         """
-        words = [field.name for field in fields(cls)]
+        words = [each.name for each in fields(cls)]
         unknown = sorted(map(str, given.keys() - set(words)))
         if unknown:
             raise PackError(

@@ -1,8 +1,8 @@
 """Parses JSON strictly and converts it to annotated types.
 
-Supports the types of manifests, jobs and results: TypedDict, dataclasses, ``list[...]``, ``dict[str, ...]``,
-Literal, string enums, unions with None, str, int, float, bool, bytes (in hex), Path, Any. Standard library
-only.
+Supports the types of manifests, jobs and results: TypedDict, dataclasses, ``list[...]``, ``Iterable[...]``,
+``dict[str, ...]``, Literal, string enums, unions with None, str, int, float, bool, bytes (in hex), Path, Any.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, is_typeddict
@@ -118,7 +119,7 @@ def typed(value: Any, shape: Any, place: str = "") -> Any:
         make: Any = shape
         return make(**_fields_of(value, make, _required(make), place))
     origin = get_origin(shape)
-    if origin is list:
+    if origin in (list, Iterable):
         _expect(isinstance(value, list), value, "a list", place)
         return [typed(part, get_args(shape)[0], f"{place}[{index}]") for index, part in enumerate(value)]
     if origin is dict:

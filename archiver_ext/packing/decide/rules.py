@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from packaging.utils import canonicalize_name
 
@@ -29,19 +29,10 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import Action
 
-RuleAction = Literal["intern", "extern", "mock", "deny"]
+# In the order in which the user's globs decide.
+RuleAction = Literal["deny", "mock", "extern", "intern"]
 
 _ALWAYS_THERE = ("torch", "numpy")
-
-
-@dataclass(frozen=True)
-class Globs:
-    """The user's patterns, in torch.package's syntax (``einops.**``)."""
-
-    intern: tuple[str, ...] = ()
-    extern: tuple[str, ...] = ()
-    mock: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,14 +99,14 @@ class Rules:
 
     Attributes:
         root: resolved directory of the user's own files.
-        globs: the user's patterns.
+        globs: the user's patterns by action, in torch.package's syntax (``einops.**``).
         decisions: of a plan or trials, for modules that match no pattern.
         usage: observed uses of third-party modules.
         trees: the user's own files, in the project and in working trees.
     """
 
     root: Path
-    globs: Globs = field(default_factory=Globs)
+    globs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     decisions: Sequence[Proposal] = ()
     usage: Usage = field(default_factory=Usage)
 
@@ -123,21 +114,12 @@ class Rules:
         self.trees = WorkingTrees(self.root)
         self._groups = [
             (Verdict(action, f"--{action} {glob}", Origin.USER, glob), GlobGroup(glob))
-            for action, globs in self._ordered()
-            for glob in globs
+            for action in get_args(RuleAction)
+            for glob in self.globs.get(action, ())
         ]
         self._groups += [
             (Verdict(each.action, each.reason, each.origin, each.glob), GlobGroup(each.glob))
             for each in self.decisions
-        ]
-
-    def _ordered(self) -> list[tuple[RuleAction, Sequence[str]]]:
-        globs = self.globs
-        return [
-            ("deny", globs.deny),
-            ("mock", globs.mock),
-            ("extern", globs.extern),
-            ("intern", globs.intern),
         ]
 
     def unused(self, modules: Iterable[str]) -> list[Verdict]:

@@ -23,7 +23,7 @@ from torch.package import PackagingError
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.decide.archive_names import check_names
 from interpool.archiver_ext.packing.decide.project_data import find_data, save_data
-from interpool.archiver_ext.packing.decide.rules import Globs, Rules, Usage
+from interpool.archiver_ext.packing.decide.rules import Rules, Usage
 from interpool.archiver_ext.packing.jobs import BUILDING, BuildJob, BuildRefusal, BuildResult, Built, Fault
 from interpool.archiver_ext.packing.observe.calls import Calls
 from interpool.archiver_ext.packing.observe.computed_imports import ComputedImports
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
+    from interpool.archiver_ext.packing.options import PackOptions
     from interpool.archiver_ext.packing.plan import Proposal
     from interpool.native.archive.format import EntryKind, SelfTest, Serving
 
@@ -78,23 +79,12 @@ class Unpackable(PackError):
     """Modules cannot be packed as decided.
 
     Attributes:
-        modules: the reasons, by dotted name.
-        proposals: decisions about third-party packages.
-        data: files that would have been added, with the line that reads each.
+        refusal: the reasons, and what was decided.
     """
 
-    def __init__(
-        self,
-        message: str,
-        modules: dict[str, Fault],
-        proposals: list[Proposal],
-        data: dict[str, str],
-        user_traceback: str = "",
-    ) -> None:
-        super().__init__(message, user_traceback)
-        self.modules = modules
-        self.proposals = proposals
-        self.data = data
+    def __init__(self, refusal: BuildRefusal) -> None:
+        super().__init__(refusal.message, refusal.user_traceback)
+        self.refusal = refusal
 
 
 def export(job: BuildJob) -> Built:
@@ -107,16 +97,17 @@ def export(job: BuildJob) -> Built:
         PackError: see build_entry; or the object or a module cannot be packed.
         Unpackable: modules cannot be packed as decided.
     """
-    spec, root = job.spec, job.root
-    rules = Rules(root, Globs(**{key: tuple(globs) for key, globs in job.globs.items()}), job.decisions)
+    spec, options = job.spec, job.options
+    root = options.project
+    rules = Rules(root, options.globs(), job.decisions)
     clock = _Clock()
     calls, files, computed = Calls(rules), OpenedFiles(rules), ComputedImports()
     with calls.importing(), files.importing(), computed.noting():
         entry, kind = build_entry(spec, root)
-        sample = find_inputs(spec, kind, root, job.inputs) if job.run else None
-    serving = serving_of(job.serving.or_else(choices_beside(find_spec(spec, root), spec)), kind)
+        sample = None if options.inputs is None else find_inputs(spec, kind, root, options.inputs)
+    serving = serving_of(options.serving.or_else(choices_beside(find_spec(spec, root), spec)), kind)
     in_training = _evaluated(spec, root, entry, serving)
-    given = _given(rules.trees, job.data)
+    given = _given(rules.trees, options.data)
     clock.lap("build")
     exporter = HermeticExporter(job.archive, rules)
     data: dict[str, str] = {}
@@ -149,7 +140,7 @@ def export(job: BuildJob) -> Built:
         exporter.close()
     except PackagingError:
         said, broken = explain_failure(exporter, spec), broken_modules(exporter)
-        raise Unpackable(said, broken, proposals(exporter), data) from None
+        raise Unpackable(BuildRefusal(said, "", broken, proposals(exporter), data)) from None
     except PackError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 (the user's code may raise any exception)
@@ -172,7 +163,7 @@ def export(job: BuildJob) -> Built:
             imported_by=importers(exporter),
             data=members,
             inputs=None if sample is None else sample.describe(),
-            self_test=None if sample is None else _self_test(job.rtol, job.atol),
+            self_test=None if sample is None else _self_test(options),
             serving=serving,
         )
     except OSError as error:
@@ -204,7 +195,7 @@ def export(job: BuildJob) -> Built:
             *(_unplanned(proposed, job.decisions) if planned else ()),
         ],
         lazy=dropped.lazy,
-        unseen=_unseen(exporter, spec, job.inputs),
+        unseen=_unseen(exporter, spec, options.inputs or ""),
         sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
@@ -312,13 +303,13 @@ def _save_self_test(exporter: HermeticExporter, spec: str, sample: Sample, expec
     _save(exporter, f"the self-test of {spec}", SELF_TEST_RESOURCE, content)
 
 
-def _self_test(rtol: float, atol: float) -> SelfTest:
+def _self_test(options: PackOptions) -> SelfTest:
     return {
         "package": ENTRY_PACKAGE,
         "resource": SELF_TEST_RESOURCE,
         "seed": SEED,
-        "rtol": rtol,
-        "atol": atol,
+        "rtol": options.rtol,
+        "atol": options.atol,
     }
 
 
@@ -425,16 +416,14 @@ def _scan_error(
     imported = _last_local(error, "_import_module") or scanned
     line = own_line(exporter, scanned, imported) or cause_line(exporter, spec, scanned)
     fault = Fault(f"importing it failed ({type(error).__name__})", str(error))
-    return Unpackable(
+    said = (
         f"{line}\n  packing follows every import, also in functions, and importing {imported} "
         f"failed: {type(error).__name__}: {error}\n"
         "  What to do: if it is a script, put what it does under if __name__ == '__main__'; if "
-        "nothing needs it, remove the import",
-        {name: fault for name in (imported, scanned) if may_change(exporter, name)},
-        proposals(exporter),
-        data,
-        readable_traceback(error),
+        "nothing needs it, remove the import"
     )
+    broken = {name: fault for name in (imported, scanned) if may_change(exporter, name)}
+    return Unpackable(BuildRefusal(said, readable_traceback(error), broken, proposals(exporter), data))
 
 
 def _last_local(error: BaseException, function: str) -> str:
@@ -462,7 +451,7 @@ def _check_overrides(exporter: HermeticExporter, spec: str) -> None:
 
 def build(job: BuildJob) -> Iterator[BuildResult]:
     """Run the job; a refusal is a result, too."""
-    sys.path.insert(0, str(job.root))
+    sys.path.insert(0, str(job.options.project))
     sys.argv = [job.spec]
     # torch.package causes this warning for each storage.
     warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
@@ -470,10 +459,7 @@ def build(job: BuildJob) -> Iterator[BuildResult]:
     try:
         yield BuildResult(built=export(job))
     except Unpackable as error:
-        refusal = BuildRefusal(
-            error.message, error.user_traceback, error.modules, error.proposals, error.data
-        )
-        yield BuildResult(refusal=refusal)
+        yield BuildResult(refusal=error.refusal)
     except PackError as error:
         yield BuildResult(refusal=BuildRefusal(error.message, error.user_traceback, {}, [], {}))
 

@@ -61,9 +61,9 @@ class HermeticExporter(PackageExporter):
         self.has_compiled = False
         self._deferred: dict[str, bool] | None = None
         self._reduced: dict[int, int] = {}
-        if rules.globs.mock:
+        if mocked := rules.globs.get("mock"):
             # Before all verdicts: torch.package checks a pickle's classes against it.
-            self.mock(rules.globs.mock)
+            self.mock(mocked)
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[dict[str, bool]]:

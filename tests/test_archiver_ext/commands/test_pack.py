@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from interpool.archiver_ext import PackReport
 from interpool.archiver_ext.commands import pack as pack_command
 from interpool.archiver_ext.commands.subcommands import commands
+from interpool.archiver_ext.packing.options import PackOptions
 from interpool.archiver_ext.packing.plan import Plan, Proposal
+from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.native.archive.format import SERVED_PLAINLY
 
 if TYPE_CHECKING:
@@ -127,6 +131,20 @@ def test_plans_next_command_packs_what_was_planned(
     words = shlex.split(said.removeprefix("next: interpool pack "))
     words[-1] = str(tmp_path / "model.ptpkg")
     assert CliRunner().invoke(PACK, words).exit_code == 0
+
+
+@pytest.mark.parametrize("command", [PLAN, PACK])
+def test_every_option_of_packing_is_an_option_of_the_commands(command: click.Command) -> None:
+    defaults = {str(option.name): option.default for option in command.params}
+    for declared in fields(PackOptions):
+        if declared.name == "serving":
+            assert {each.name for each in fields(Choices)} <= defaults.keys()
+        elif declared.default is True:
+            assert f"no_{declared.name}" in defaults
+        elif isinstance(declared.default, float):
+            assert defaults[declared.name] == declared.default
+        else:
+            assert declared.name in defaults
 
 
 @pytest.mark.parametrize("option", ["--rtol", "--atol"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from interpool.archiver_ext import PackError
 from interpool.archiver_ext.packing.jobs import BuildJob
+from interpool.archiver_ext.packing.options import PackOptions
 from interpool.archiver_ext.packing.write.building import export
 
 if TYPE_CHECKING:
@@ -41,22 +42,13 @@ PROJECT = {
 }
 
 
-def refused_export(spec: str, root: Path, folder: Path, **globs: tuple[str, ...]) -> PackError:
+def refused_export(spec: str, root: Path, folder: Path, **globs: Any) -> PackError:
     with pytest.raises(PackError) as caught:
         export(
             BuildJob(
                 spec=spec,
-                root=root,
+                options=PackOptions(root=root, inputs=None, **globs),
                 archive=folder / "archive.ptpkg",
-                globs={action: list(patterns) for action, patterns in globs.items()},
-                data=[],
-                planned_data=None,
-                decisions=[],
-                needed={},
-                inputs="",
-                run=False,
-                rtol=0.0,
-                atol=0.0,
             )
         )
     return caught.value

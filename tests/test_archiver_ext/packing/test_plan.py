@@ -12,9 +12,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import open_archive
-from interpool.archiver_ext.packing.pack import PackReport, pack
 from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
 from interpool.handler.cli import main
 from interpool.native.archive.format import Origin

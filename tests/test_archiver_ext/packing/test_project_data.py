@@ -10,8 +10,9 @@ import torch
 
 from interpool.archiver_ext import PackError
 from interpool.archiver_ext.packing.decide.project_data import find_data, save_data
-from interpool.archiver_ext.packing.decide.rules import Globs, Rules
+from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.archiver_ext.packing.jobs import BuildJob
+from interpool.archiver_ext.packing.options import PackOptions
 from interpool.archiver_ext.packing.write.building import export
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
@@ -52,7 +53,7 @@ def exported(
     """What save_data lists, and the archive's members."""
     from mypkg.m import Entry  # type: ignore[import-not-found]
 
-    exporter = HermeticExporter(folder / "archive.ptpkg", Rules(root, Globs(**globs)))
+    exporter = HermeticExporter(folder / "archive.ptpkg", Rules(root, globs))
     exporter.save_pickle("model", "model.pkl", Entry())
     listed = save_data(exporter, find_data(root, data))
     exporter.close()
@@ -132,17 +133,8 @@ def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
     )
     job = BuildJob(
         spec="mypkg.reads:build",
-        root=root,
+        options=PackOptions(root=root, data=named, inputs=None),
         archive=tmp_path / "archive.ptpkg",
-        globs={},
-        data=named,
-        planned_data=None,
-        decisions=[],
-        needed={},
-        inputs="",
-        run=False,
-        rtol=0.0,
-        atol=0.0,
     )
     built = export(job)
     lines = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.packing.decide.rules import Globs, Rules, Verdict
+from interpool.archiver_ext.packing.decide.rules import Rules, Verdict
 from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import Origin
 
@@ -60,7 +60,7 @@ def test_python_may_lie_below_the_root_and_is_not_the_projects() -> None:
 def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
     rules = Rules(
         tmp_path,
-        Globs(intern=("**",), extern=("a.**", "b.**"), mock=("a.b.**", "a.c"), deny=("a.b.c",)),
+        {"intern": ["**"], "extern": ["a.**", "b.**"], "mock": ["a.b.**", "a.c"], "deny": ["a.b.c"]},
     )
     assert rules.verdict("x") == Verdict("intern", "--intern **", Origin.USER)
     assert rules.verdict("a.d") == Verdict("extern", "--extern a.**", Origin.USER)
@@ -69,7 +69,7 @@ def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
 
 
 def test_decisions_about_nothing_are_told_but_for_denials(tmp_path: Path) -> None:
-    globs = Globs(extern=("yaml.**", "yalm.**"), deny=("pandas.**",))
+    globs = {"extern": ["yaml.**", "yalm.**"], "deny": ["pandas.**"]}
     rules = Rules(tmp_path, globs, (Proposal("einop.**", "intern", "why"),))
     unused = rules.unused(["yaml.nodes", "einops"])
     assert [each.where for each in unused] == ["--extern yalm.**", "the plan's [intern] einop.**"]
