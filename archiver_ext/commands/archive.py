@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -12,7 +13,6 @@ from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.server_side import ServerSide, addresses
 from interpool.archiver_ext.commands.showing import show_request
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
-from interpool.archiver_ext.mar.opening import MarFormat
 
 _RUNTIMES = ("python", "python3", "LSP")
 _FILE = click.Path(path_type=Path)
@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.argument("package", required=False, type=_FILE)
 @click.option("--serialized-file", type=_FILE, help="the hermetic archive, if it is not named by itself")
 @click.option("--model-name", default="", help="default: the archive's file name without its suffix")
-@click.option("-v", "--version", default="1.0", show_default=True, help="the model's version")
+@click.option("-v", "--version", default=MarRequest.version, show_default=True, help="the model's version")
 @click.option(
     "--handler",
     help="handler file, or file:function; default: interpool's own, which answers from the pool",
@@ -30,14 +30,14 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--archive-format",
     type=click.Choice(FORMATS),
-    default="zip-store",
+    default=MarRequest.archive_format,
     show_default=True,
     help="zip-store and default: NAME.mar, stored or deflated; tgz: NAME.tar.gz; no-archive: a directory",
 )
 @click.option(
     "--export-path",
     type=_FILE,
-    default=Path(),
+    default=MarRequest.export_path,
     help="directory to write to, such as the model store; default: the current one",
 )
 @click.option(
@@ -49,24 +49,16 @@ _FILE = click.Path(path_type=Path)
 @click.option("--model-file", type=_FILE, help="a Python file, for handlers of your own that want one")
 @click.option("-r", "--requirements-file", type=_FILE, help="for servers with install_py_dep_per_model")
 @click.option("-c", "--config-file", type=_FILE, help="model-config.yaml")
-@click.option("--runtime", type=click.Choice(_RUNTIMES), default="python", show_default=True)
+@click.option("--runtime", type=click.Choice(_RUNTIMES), default=MarRequest.runtime, show_default=True)
 @click.option("-f", "--force", is_flag=True, help="replace what is there")
 @JSON
 def archive_command(
     package: Path | None,
     serialized_file: Path | None,
-    model_name: str,
-    version: str,
     handler: str | None,
-    archive_format: MarFormat,
-    export_path: Path,
     extra_files: tuple[str, ...],
-    model_file: Path | None,
-    requirements_file: Path | None,
-    config_file: Path | None,
-    runtime: str,
-    force: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Wrap the hermetic archive PACKAGE (m.ptpkg) into a .mar for TorchServe.
 
@@ -84,16 +76,8 @@ def archive_command(
     request = MarRequest(
         package=named,
         handler=handler,
-        model_name=model_name,
-        version=version,
-        export_path=export_path,
-        archive_format=archive_format,
         extra_files=tuple(each.strip() for given in extra_files for each in given.split(",") if each.strip()),
-        model_file=model_file,
-        requirements_file=requirements_file,
-        config_file=config_file,
-        runtime=runtime,
-        force=force,
+        **options,
     )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     with console.status(f"wrapping {named}"):
