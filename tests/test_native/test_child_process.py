@@ -6,8 +6,6 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,16 +54,6 @@ MODULE = """
                 atexit.register(job.path.write_text, "ended")
                 ctypes.CDLL(None).puts(b"printed by C")
                 yield Result("")
-            case "never end in C":
-                libc = ctypes.CDLL(None)
-                libc.__cxa_atexit(libc.pause, None, None)
-                yield Result("")
-            case "never end in Python":
-                atexit.register(ctypes.PyDLL(None).pause)  # with the GIL
-                yield Result("")
-            case "go on":
-                yield Result("")
-                time.sleep(1000)
             case "hang":
                 yield Result(str(os.getpid()))
                 time.sleep(1000)
@@ -75,8 +63,6 @@ MODULE = """
                     time.sleep(1000)
                 job.path.write_text(str(pid))
                 os._exit(3)
-            case "lie":
-                os.write(int(sys.argv[1]), b'{"said": 1}\\n')
 
     if __name__ == "__main__":
         serve(Program(__spec__.name, Job, Result), work)
@@ -182,13 +168,3 @@ def test_the_end_of_a_child_is_seen_though_its_own_child_lives_on(tmp_path: Path
     error = failure("leave a child", tmp_path / "pid")
     assert (error.returncode, str(error)) == (3, "ended with status 3 and no answer")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
-def test_a_thread_that_never_ends_does_not_keep_a_child() -> None:
-    source = """if True:
-        import threading
-        from interpool.native.child_process import leave
-        threading.Thread(target=threading.Event().wait).start()
-        leave()
-    """
-    assert subprocess.run([sys.executable, "-c", source], timeout=120, check=False).returncode == 0

@@ -14,7 +14,7 @@ from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession, movable
-from interpool.native.errors import ConversionError, LeaseTimeoutError, RemoteError
+from interpool.native.errors import ConversionError, RemoteError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,18 +213,6 @@ def test_a_call_under_way_outlives_the_unloading(manager: InterpreterManager) ->
         thread.join()
 
 
-def test_sixteen_threads_need_one_object_at_once(manager: InterpreterManager) -> None:
-    for _ in range(3):
-        moved = manager.create_movable(torch.full((1000,), 2.0))
-
-        def use(number: int, moved: object = moved) -> float:
-            with moved.acquire_session(timeout=60) as session:  # type: ignore[attr-defined]
-                found: float = session.self.attr("mul")(number).attr("sum")().attr("item")().to_value()
-                return found
-
-        assert together([partial(use, n) for n in range(16)]) == [2000.0 * n for n in range(16)]
-
-
 def test_an_object_that_pickle_refuses_is_named(
     manager: InterpreterManager, session: InterpreterSession
 ) -> None:
@@ -287,11 +275,3 @@ class Away:
             # A name crosses, and who needs no GPU goes on.
             assert session.from_movable(named).attr("__str__")().to_value() == "cuda:99"
             assert session.from_value(torch.ones(2)).attr("sum")().attr("item")().to_value() == 2
-
-
-def test_a_session_for_an_object_has_its_time_limit_too(manager: InterpreterManager) -> None:
-    moved = manager.create_movable([1])
-    with every_interpreter(manager), pytest.raises(LeaseTimeoutError):
-        moved.acquire_session(timeout=0.05)
-    with pytest.raises(ValueError, match="a timeout is a number of seconds, not -1"):
-        moved.acquire_session(timeout=-1)

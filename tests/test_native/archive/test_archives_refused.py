@@ -23,9 +23,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_scale(tmp_path_factory.mktemp("good") / "good.pt", 3)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def goes_on(manager: InterpreterManager, good: Path) -> Iterator[None]:
-    """After each refusal, every interpreter is free and answers."""
+    """After all refusals, every interpreter is free and answers."""
     yield
     model = manager.load_package(good).load_pickle("model", "model.pkl")
     with every_interpreter(manager) as sessions:
@@ -40,14 +40,6 @@ def refused(manager: InterpreterManager, path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_missing_archive_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
-    assert "No such file" in refused(manager, tmp_path / "missing.pt")
-
-
-def test_a_folder_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
-    refused(manager, tmp_path)
-
-
 def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pt")
     try:
@@ -56,21 +48,14 @@ def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_p
         os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # wakes the waiting reader
 
 
-def test_a_device_is_refused(manager: InterpreterManager) -> None:
-    refused(manager, Path("/dev/null"))
-
-
-def test_an_empty_file_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
-    (tmp_path / "empty.pt").touch()
-    refused(manager, tmp_path / "empty.pt")
-
-
-def test_a_file_of_noise_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+def test_what_is_no_file_or_no_zip_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
     (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 1000)
     assert "not a zip" in refused(manager, tmp_path / "noise.pt")
+    assert "No such file" in refused(manager, tmp_path / "missing.pt")
+    refused(manager, tmp_path)
 
 
-@pytest.mark.parametrize("left", [1, 4, 100, 0.3, 0.5, 0.9, -100, -22, -1])
+@pytest.mark.parametrize("left", [0, 4, 0.5, -22, -1])
 def test_an_archive_cut_short_is_refused(
     manager: InterpreterManager, tmp_path: Path, good: Path, left: float
 ) -> None:
@@ -85,11 +70,10 @@ def test_an_archive_cut_short_is_refused(
     [
         {},
         {"readme.txt": b""},
-        {"folder/readme.txt": b""},
         {"model/.data/version": b"6\n"},
         {"archive/data.pkl": b"", "archive/version": b"3\n", "archive/byteorder": b"little"},
     ],
-    ids=["empty", "flat", "other", "half", "torch.save"],
+    ids=["empty", "flat", "half", "torch.save"],
 )
 def test_a_zip_that_is_no_package_is_refused(
     manager: InterpreterManager, tmp_path: Path, members: dict[str, bytes]
@@ -142,17 +126,6 @@ def test_an_unknown_resource_is_refused_by_its_name(manager: InterpreterManager,
         assert repr(name) in str(caught.value)
 
 
-def test_an_archive_gone_since_it_was_looked_at_still_loads_or_is_refused(
-    manager: InterpreterManager, tmp_path: Path, good: Path
-) -> None:
-    path = tmp_path / "gone.pt"
-    path.write_bytes(good.read_bytes())
-    package = manager.load_package(path)
-    path.unlink()
-    with contextlib.suppress(ArchiveError):  # and no other error
-        assert package.load_pickle("model", "model.pkl")(torch.ones(4)).tolist() == [3.0] * 4
-
-
 def _garbage(content: bytes) -> bytes:
     return b"\x80\x02garbage"
 
@@ -160,13 +133,11 @@ def _garbage(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda content: b"",
         lambda content: content[: len(content) // 2],
         _garbage,
-        lambda content: content.replace(b"scale_model", b"other_model"),
         lambda content: content.replace(b"Scale", b"Other"),
     ],
-    ids=["empty", "half", "garbage", "another module", "another class"],
+    ids=["half", "garbage", "another class"],
 )
 def test_a_damaged_pickle_is_an_error(
     manager: InterpreterManager, tmp_path: Path, good: Path, damage: Callable[[bytes], bytes]
@@ -184,7 +155,7 @@ def test_flipped_bits_are_an_error_or_harmless_but_never_the_end(
 ) -> None:
     chance = random.Random(0)
     whole = good.read_bytes()
-    for attempt in range(60):
+    for attempt in range(20):
         damaged = bytearray(whole)
         for _ in range(chance.choice([1, 10])):
             damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
@@ -198,7 +169,6 @@ def test_flipped_bits_are_an_error_or_harmless_but_never_the_end(
     ("source", "error"),
     [
         ("raise LookupError('at import')", "LookupError: at import"),
-        ("import no_such_module_anywhere", "ModuleNotFoundError"),
         ("raise SystemExit(7)", "SystemExit: 7"),
         ("def broken(:", "SyntaxError"),
     ],

@@ -27,17 +27,13 @@ def _bomb(levels: int, width: int = 9) -> str:
         ("[" * 1000 + "]" * 1000, "deeper than"),
         ("a: &a [" * 60 + "1" + "]" * 60 + "\nb: [[[[[[*a]]]]]]", "deeper than"),
         ("a: &a [*a]", "alias *a"),
-        ("a: *b", "alias *b"),
         ("a: " + "x" * LARGEST, "has more than"),
         ("a: {", "is not YAML"),
         ("? !!python/object:os.system x", "is not YAML"),
         ("x: !!bool maybe", "is not YAML (KeyError('maybe'))"),
-        ("x: !!int", "is not YAML (IndexError("),
-        ("x: !!timestamp soon", "is not YAML (AttributeError("),
     ],
     ids=[
-        *("bomb", "merged", "deep", "deep by alias", "recursive", "unknown", "large", "damaged", "tagged"),
-        *("no bool", "no int", "no timestamp"),
+        *("bomb", "merged", "deep", "deep by alias", "recursive", "large", "damaged", "tagged", "no bool"),
     ],
 )
 def test_yaml_that_would_become_too_much_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -58,10 +58,6 @@ def made(importer: HermeticImporter) -> Any:
     return importer.load_pickle("model", "model.pkl")
 
 
-def archives_modules() -> set[str]:
-    return {name for name in sys.modules if name.startswith("<torch_package_")}
-
-
 # ---- sys.modules ---------------------------------------------------------------------------
 
 BY_MODULE = """
@@ -120,21 +116,6 @@ def test_what_looks_its_own_module_up_finds_it(open_archive: Open) -> None:
     importer = open_archive({"pkg/main.py": BY_MODULE})
     facts = made(importer).facts()
     assert facts == {**dict.fromkeys(facts, True), "fields": ["size"]}
-
-
-def test_modules_of_two_archives_stay_apart_and_go_with_their_own(open_archive: Open) -> None:
-    before = archives_modules()
-    first, second = (
-        open_archive({"pkg/main.py": f"NAME = {name!r}\nclass Make:\n    pass\ndef make(): return Make()"})
-        for name in ("first", "second")
-    )
-    models = [made(first), made(second)]
-    assert [sys.modules[type(model).__module__].NAME for model in models] == ["first", "second"]
-    first.close()
-    assert type(models[0]).__module__ not in sys.modules
-    assert sys.modules[type(models[1]).__module__].NAME == "second"
-    second.close()
-    assert archives_modules() == before
 
 
 def test_nothing_of_a_closed_archive_is_kept_alive(open_archive: Open) -> None:

@@ -11,9 +11,7 @@ from interpool.native.errors import StructureError
 
 
 @pytest.mark.parametrize("key", NAMES)
-@pytest.mark.parametrize(
-    "name", ["..", "../x", "a/../../x", "/etc/x", "//x", "./../x", "x\0.yaml", 7, ["x"], {"a": 1}, True]
-)
+@pytest.mark.parametrize("name", ["..", "a/../../x", "/etc/x", "x\0.yaml", 7, ["x"]])
 def test_a_name_that_leads_out_is_refused_by_its_text(key: str, name: object) -> None:
     with pytest.raises(StructureError) as caught:
         require_inside({key: name}, "m.mar: MANIFEST.json")
@@ -21,7 +19,7 @@ def test_a_name_that_leads_out_is_refused_by_its_text(key: str, name: object) ->
     assert caught.value.message.startswith(f"m.mar: MANIFEST.json: its {key} {name!r} ")
 
 
-@pytest.mark.parametrize("name", ["x", "a/x", "a/../x", "./x", "..x", "x..", "x:../y", None, ""])
+@pytest.mark.parametrize("name", ["a/../x", "..x", "x:../y", None, ""])
 def test_a_name_of_a_file_that_may_be_there_is_taken(name: object) -> None:
     require_inside({"handler": name, "modelName": "../x"}, "m.mar")
 

@@ -125,11 +125,8 @@ def through_a_package(path: Path, value: object, protocol: int = 3, listed: list
 @pytest.mark.parametrize("name", KEPT)
 def test_what_models_hold_is_itself_again(tmp_path: Path, name: str) -> None:
     assert repr(through_a_package(tmp_path / "m.pt", KEPT[name])) == repr(KEPT[name])
-
-
-@pytest.mark.parametrize("name", sorted(KEPT.keys() - {"unbound methods"}))
-def test_what_models_hold_is_itself_again_in_protocol_4(tmp_path: Path, name: str) -> None:
-    assert repr(through_a_package(tmp_path / "m.pt", KEPT[name], 4)) == repr(KEPT[name])
+    if name != "unbound methods":
+        assert repr(through_a_package(tmp_path / "m.pt", KEPT[name], 4)) == repr(KEPT[name])
 
 
 def test_dotted_names_of_protocol_4_are_refused_as_torch_cannot_read_them_either(tmp_path: Path) -> None:

@@ -12,34 +12,6 @@ namespace {
 
 constexpr std::chrono::minutes kNotStuck{2};
 
-TEST(AnsweredRequests, AreRepeatedOnceTheirConnectionHasEnded) {
-  AnsweredRequests all;
-  EXPECT_FALSE(all.repeats({"a"}));
-  all.add({"a", "b"});
-  all.end({"a", "b"});
-  EXPECT_TRUE(all.repeats({"x", "b"}));
-  EXPECT_TRUE(all.repeats({"a"}));  // and for ever
-  EXPECT_TRUE(all.repeats({"a"}));
-  EXPECT_FALSE(all.repeats({"x"}));
-  EXPECT_FALSE(all.repeats({}));
-}
-
-TEST(AnsweredRequests, AreForgottenWhenTheirConnectionGoesOn) {
-  AnsweredRequests all;
-  all.add({"a"});
-  EXPECT_FALSE(all.repeats({"b"}, {"a"}));
-  all.end({"a"});
-  EXPECT_FALSE(all.repeats({"a"}));
-}
-
-TEST(AnsweredRequests, AreForgottenIfTheirAnswerDidNotArrive) {
-  AnsweredRequests all;
-  all.add({"a"});
-  all.remove({"a"});
-  all.end({"a"});
-  EXPECT_FALSE(all.repeats({"a"}));
-}
-
 TEST(AnsweredRequests, OfAConnectionThatEndsALittleLaterAreWaitedFor) {
   AnsweredRequests all;
   all.add({"a"});

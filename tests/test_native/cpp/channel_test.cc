@@ -86,15 +86,6 @@ class ChannelTest : public ::testing::Test {
   std::map<int64_t, std::deque<Brought>> brought_;
 };
 
-TEST_F(ChannelTest, BringsAnswersInTheOrderOfItsMessages) {
-  const auto channel = open("a");
-  for (int i = 0; i < 100; ++i) {
-    const std::string message = "I" + std::to_string(i);
-    ask(*channel, message);
-    EXPECT_EQ(next(*channel).bytes, "a got " + message);
-  }
-}
-
 TEST_F(ChannelTest, AnswersOneMessageAtATimeEvenIfMoreAreAsked) {
   std::atomic<int> inside{0};
   define([&](const std::string&, const std::string&, const std::string& frame) {
@@ -113,33 +104,6 @@ TEST_F(ChannelTest, AnswersOneMessageAtATimeEvenIfMoreAreAsked) {
   for (int i = 0; i < 51; ++i) {
     EXPECT_FALSE(next(*channel).ended);
   }
-}
-
-TEST_F(ChannelTest, HasThePoolsQueueWaitAndNoThread) {
-  const auto first = open("a");
-  const auto second = open("b");
-  Interpreter& one = pool_->acquire("", 0.0);
-  Interpreter& other = pool_->acquire("", 0.0);
-  ask(*first, "I1");
-  ask(*second, "I2");
-  EXPECT_EQ(pool_->waiting(), 2U);
-  pool_->release(one);  // one interpreter for both, in turn
-  EXPECT_EQ(next(*first).bytes, "a got I1");
-  EXPECT_EQ(next(*second).bytes, "b got I2");
-  pool_->release(other);
-}
-
-TEST_F(ChannelTest, WaitsNoMoreOnceItIsClosed) {
-  const auto channel = open("a");
-  Interpreter& one = pool_->acquire("", 0.0);
-  Interpreter& other = pool_->acquire("", 0.0);
-  ask(*channel, "I1");
-  channel->close();
-  EXPECT_TRUE(next(*channel).ended);
-  EXPECT_TRUE(opened_.back().second->join(20.0));
-  EXPECT_EQ(pool_->waiting(), 0U);
-  pool_->release(one);
-  pool_->release(other);
 }
 
 TEST_F(ChannelTest, IsAnsweredByAModelsOwnInterpretersOnceItHasSome) {
@@ -280,15 +244,6 @@ TEST_F(ChannelTest, ManyThatAreClosedInTheMiddleLeaveEveryInterpreterFree) {
   Interpreter& other = pool_->acquire("", 20.0);
   pool_->release(one);
   pool_->release(other);
-}
-
-TEST(Channel, IsFoundByItsNumberAsLongAsThereIsOne) {
-  auto channel = Channel::open(std::make_shared<ChannelInbox>(), "L");
-  const int64_t number = channel->number();
-  EXPECT_EQ(Channel::find(number), channel);
-  channel->close();
-  channel.reset();
-  EXPECT_EQ(Channel::find(number), nullptr);
 }
 
 }  // namespace

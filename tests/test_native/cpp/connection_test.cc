@@ -41,10 +41,9 @@ class ConnectionTest : public ::testing::Test {
   void define(const FakeInterpreter::Service& service) {
     for (auto& fake : fakes_) fake->serve("service", "answer", service);
   }
-  std::shared_ptr<Connection> serve(SocketPair& pair, const std::string& function = "answer",
-                                    bool pinned = false) {
+  std::shared_ptr<Connection> serve(SocketPair& pair, bool pinned = false) {
     auto connection = Connection::serve(pool_, std::make_shared<SocketWire>(pair.give_away()),
-                                        Service{"service", function, "W-1", "model", pinned, {}}, done_);
+                                        Service{"service", "answer", "W-1", "model", pinned, {}}, done_);
     const std::lock_guard lock(mutex_);
     connections_.push_back(connection);
     return connection;
@@ -85,47 +84,12 @@ class ConnectionTest : public ::testing::Test {
   std::vector<std::shared_ptr<Connection>> connections_;
 };
 
-TEST_F(ConnectionTest, AnswersMessagesInTurn) {
-  SocketPair pair;
-  const auto connection = serve(pair);
-  for (const std::string& message : {otf::load("m"), otf::predict("1", "a"), otf::predict("2", "b")}) {
-    pair.write(message);
-    EXPECT_EQ(pair.read(4 + message.size()), "got " + message);
-  }
-  pair.hang_up();
-  EXPECT_TRUE(connection->join(20.0));
-  EXPECT_FALSE(connection->alive());
-  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
-  expect_nothing_held();
-}
-
-TEST_F(ConnectionTest, IsAnsweredByWhatItsFirstMessageMade) {
-  std::vector<std::pair<std::string, std::string>> asked;
-  std::string worker_name;
-  define([&](const std::string& worker, const std::string& load_command, const std::string& frame) {
-    worker_name = worker;
-    asked.emplace_back(load_command, frame);
-    return Answer{"!", true};
-  });
-  SocketPair pair;
-  const auto connection = serve(pair);
-  const std::string load_command = otf::load("m");
-  const std::string request = otf::predict("1", "a");
-  pair.write(load_command + request);
-  EXPECT_EQ(pair.read(2), "!!");
-  pair.hang_up();
-  ASSERT_TRUE(connection->join(20.0));
-  EXPECT_EQ(worker_name, "W-1");
-  EXPECT_EQ(asked, (std::vector<std::pair<std::string, std::string>>{{load_command, load_command},
-                                                                     {load_command, request}}));
-}
-
 TEST_F(ConnectionTest, StaysInOneInterpreterIfPinnedAndPinnedOnesSpread) {
   answer_where();
   std::vector<SocketPair> pairs(4);
   std::map<std::string, int> served;
   for (SocketPair& pair : pairs) {
-    serve(pair, "answer", true);
+    serve(pair, true);
     pair.write(otf::load("m"));
     const std::string home = pair.read(1);
     ++served[home];
@@ -140,7 +104,7 @@ TEST_F(ConnectionTest, StaysInOneInterpreterIfPinnedAndPinnedOnesSpread) {
 TEST_F(ConnectionTest, MovesWhenItsInterpreterIsRetiredAndStaysThere) {
   answer_where();
   SocketPair pair;
-  const auto connection = serve(pair, "answer", true);
+  const auto connection = serve(pair, true);
   pair.write(otf::load("m"));
   const std::string home = pair.read(1);
   pool_->retire(pool_->acquire("", std::nullopt, std::stoi(home)));
@@ -155,74 +119,12 @@ TEST_F(ConnectionTest, LeavesItsInterpreterToOthersWhenItEnds) {
   answer_where();
   for (int turn = 0; turn < 3; ++turn) {
     SocketPair pair;
-    const auto connection = serve(pair, "answer", true);
+    const auto connection = serve(pair, true);
     pair.write(otf::load("m"));
     EXPECT_EQ(pair.read(1), "1");  // the first with the fewest
     pair.hang_up();
     EXPECT_TRUE(connection->join(20.0));
   }
-}
-
-TEST_F(ConnectionTest, EndsWhenTheServiceSaysSo) {
-  define([](const std::string&, const std::string&, const std::string&) { return Answer{"bye", false}; });
-  SocketPair pair;
-  const auto connection = serve(pair);
-  pair.write(otf::load("m") + otf::load("m"));
-  EXPECT_EQ(pair.read(100), "bye");
-  EXPECT_TRUE(connection->join(20.0));
-}
-
-TEST_F(ConnectionTest, HoldsAnInterpreterOnlyWhileItAnswers) {
-  const std::string big(16 << 20, 'x');  // more than a socket takes: the answer waits for its reader
-  define([&](const std::string&, const std::string&, const std::string&) { return Answer{big, true}; });
-  SocketPair pair;
-  const auto connection = serve(pair);
-  EXPECT_EQ(leased(), 0U);
-  pair.write(otf::load("m"));
-  EXPECT_EQ(pair.read(1), "x");
-  EXPECT_TRUE(eventually([&] { return leased() == 0; }));
-  EXPECT_TRUE(pair.read(big.size() - 1) == big.substr(1));
-  EXPECT_TRUE(connection->alive());
-}
-
-TEST_F(ConnectionTest, SaysWhyItEndedWhenTheServiceRaises) {
-  define([](const std::string&, const std::string&, const std::string&) -> Answer {
-    throw RemoteError("ValueError", "no such thing", "the traceback");
-  });
-  SocketPair pair;
-  ::testing::internal::CaptureStderr();
-  const auto connection = serve(pair);
-  pair.write(otf::load("m"));
-  EXPECT_EQ(pair.read(1), "");
-  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("connection of model closed: ValueError: no such thing\nthe traceback"),
-            std::string::npos)
-      << said;
-  expect_nothing_held();
-}
-
-TEST_F(ConnectionTest, SaysWhatIsWrongWithAMessage) {
-  SocketPair pair;
-  ::testing::internal::CaptureStderr();
-  const auto connection = serve(pair);
-  pair.write("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_EQ(pair.read(1), "");
-  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("unknown command 71"), std::string::npos) << said;
-}
-
-TEST_F(ConnectionTest, SaysWhichFunctionIsMissing) {
-  SocketPair pair;
-  ::testing::internal::CaptureStderr();
-  const auto connection = serve(pair, "misspelt");
-  pair.write(otf::load("m"));
-  EXPECT_EQ(pair.read(1), "");
-  EXPECT_TRUE(eventually([&] { return ended() == 1; }));
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("service has no misspelt"), std::string::npos) << said;
-  expect_nothing_held();
 }
 
 TEST_F(ConnectionTest, EndsQuietlyWhenItIsClosedWhileItWaits) {
@@ -273,43 +175,9 @@ TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   expect_nothing_held();
 }
 
-TEST_F(ConnectionTest, IsClosedAndItsInterpreterRetiredWhenItsCallIsGivenUp) {
-  std::latch running(1);
-  std::latch go_on(1);
-  define([&](const std::string&, const std::string&, const std::string&) {
-    running.count_down();
-    go_on.wait();
-    return Answer{"too late", true};
-  });
-  for (auto& fake : fakes_) {
-    fake->on_interrupt = [](uint64_t, const FakeInterpreter::Told& told) { told({" in native code", true}); };
-  }
-  SocketPair pair;
-  const auto connection = serve(pair);
-  EXPECT_FALSE(connection->running().has_value());
-  EXPECT_FALSE(connection->interrupt());
-  EXPECT_FALSE(connection->give_up().has_value());
-  pair.write(otf::load("m"));
-  running.wait();
-  EXPECT_TRUE(connection->running().has_value());
-  EXPECT_TRUE(connection->interrupt());
-  EXPECT_EQ(connection->where(), " in native code");
-  const std::optional<int> lost = connection->give_up();
-  ASSERT_TRUE(lost.has_value());
-  EXPECT_FALSE(connection->give_up().has_value());
-  EXPECT_FALSE(connection->running().has_value());
-  EXPECT_EQ(pool_->instances().size(), 1U);
-  EXPECT_NE(pool_->instances().front(), *lost);
-  EXPECT_EQ(pair.read(1), "");
-  EXPECT_TRUE(connection->alive());
-  go_on.count_down();
-  EXPECT_TRUE(connection->join(20.0));
-  expect_nothing_held();
-}
-
 TEST_F(ConnectionTest, TellsItsEndAlsoWhenThereIsNoMemoryToLetItsServiceGo) {
   SocketPair pair;
-  const auto connection = serve(pair, "answer", /*pinned=*/true);
+  const auto connection = serve(pair, /*pinned=*/true);
   const std::string message = otf::load("m");
   pair.write(message);
   EXPECT_EQ(pair.read(4 + message.size()), "got " + message);

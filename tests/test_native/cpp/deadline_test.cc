@@ -142,22 +142,6 @@ TEST_P(DeadlineTest, GivesUpACallThatDoesNotComeBackAndAllThatWaitForIt) {
   gate->open();
 }
 
-TEST_P(DeadlineTest, AsksAgainUntilAnImportIsOver) {
-  Gate gate;
-  std::atomic<int> asked{0};
-  fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Told& told) {
-    const bool over = ++asked > 3;
-    std::thread([&, told, over] {
-      told({over ? " behind the import" : " in an import", over});
-      if (over) gate.open();
-    }).join();
-  };
-  const auto deadline = start({0.01, 60});
-  const std::string message = message_of(*deadline, counted([&] { gate.wait(); }));
-  EXPECT_NE(message.find("the session goes on"), std::string::npos) << message;
-  EXPECT_EQ(asked, 4);
-}
-
 TEST_P(DeadlineTest, RefusesCallsOnceItIsStopped) {
   const auto deadline = start({60, 60});
   std::atomic<int> ran{0};

@@ -170,18 +170,6 @@ TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
   EXPECT_LE(queue.flows().size(), 1100U);
 }
 
-TEST(FairQueue, StarvesNobodyOfRandomLoad) {
-  Chance chance(random_seed());
-  Simulation all(3);
-  const int models = 6;
-  for (int i = 0; i < models; ++i) {
-    all.greedy("model " + std::to_string(i), static_cast<size_t>(chance.number(3, 9)),
-               static_cast<double>(chance.number(1, 300)) / 1000);
-  }
-  all.run(all.now() + 200);
-  for (int i = 0; i < models; ++i) EXPECT_NEAR(all.served("model " + std::to_string(i)), 100, 3) << i;
-}
-
 // ---- the pool ------------------------------------------------------------------------------------
 
 // Leases one, for a model, on a thread of its own, and computes, or sleeps, until told.

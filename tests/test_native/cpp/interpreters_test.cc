@@ -77,23 +77,12 @@ TEST_F(InterpretersTest, OwnObjectsWhoseTypesEndAtTheirs) {
   }
 }
 
-TEST_F(InterpretersTest, OwnNothingOfAPythonThatWasNotAnnounced) {
-  EXPECT_EQ(owner_of(stranger_.object.as_python()), nullptr);
-}
-
 TEST_F(InterpretersTest, OwnTheirObjectsWhicheverInterpreterAsks) {
   for (const InterpreterId here : {kNone, kHost, kFirst, kSecond, 7, kMaxInterpreters, -5}) {
     enter_interpreter(here);
     EXPECT_EQ(owner(first_.object), kFirst) << here;
     EXPECT_EQ(owner(second_.object), kSecond) << here;
     EXPECT_EQ(owner_of(stranger_.object.as_python()), nullptr) << here;
-  }
-}
-
-TEST_F(InterpretersTest, AreReachedByNumber) {
-  EXPECT_EQ(route_of(kFirst)->type_type, &first_.type);
-  for (const InterpreterId none : {kNone, -5, 999, kMaxInterpreters, 1 << 30}) {
-    EXPECT_EQ(route_of(none), nullptr) << none;
   }
 }
 
@@ -243,13 +232,6 @@ TEST_F(InterpretersTest, HaveNoThreadsAtWorkThatDidNotStart) {
   EXPECT_NE(ip_pthread_create(&thread, &too_large, &wait_and_return, nullptr), 0);
   pthread_attr_destroy(&too_large);
   EXPECT_FALSE(anybody_at_work(kFirst));
-}
-
-TEST_F(InterpretersTest, AreNotRemembered) {
-  holds_gil[kFirst] = true;
-  EXPECT_EQ(current_interpreter(), kFirst);
-  holds_gil[kFirst] = false;
-  EXPECT_EQ(current_interpreter(), kNone);
 }
 
 TEST_F(InterpretersTest, AreFoundWhileOthersAreAnnounced) {

@@ -51,18 +51,6 @@ class ModelThreadTest : public ::testing::Test {
   Fakes fakes_;
 };
 
-TEST_F(ModelThreadTest, OfEachModelInEachInterpreterIsAnotherOne) {
-  const auto thread = ModelThread::of(fakes_[0], "m");
-  EXPECT_EQ(ModelThread::of(fakes_[0], "m"), thread);
-  const auto other_model = ModelThread::of(fakes_[0], "other");
-  const auto other_interpreter = ModelThread::of(fakes_[1], "m");
-  const std::set<int> numbers{number_of(*thread), number_of(*other_model), number_of(*other_interpreter)};
-  EXPECT_EQ(numbers.size(), 3U);
-  for (const auto& one : {thread, other_model, other_interpreter}) {
-    EXPECT_EQ(numbers.count(number_of(*one)), 1U);
-  }
-}
-
 TEST_F(ModelThreadTest, DoesWhatEachGivesItInThatOnesOrder) {
   constexpr int kGivers = 6;
   constexpr int kWorks = 300;

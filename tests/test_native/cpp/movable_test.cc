@@ -93,21 +93,6 @@ TEST_F(MovableTest, IsAwaitedByManyAtOnceAndCancelledAtAnyTime) {
   for (Interpreter* one : all) pool_->release(*one);
 }
 
-TEST_F(MovableTest, IsNotCalledOnceTheCallThatWaitsIsCancelled) {
-  const auto object = movable();
-  std::vector<Interpreter*> all;
-  for (int i = 0; i < 3; ++i) all.push_back(&pool_->acquire("", 20.0));
-  std::atomic<int> ended{0};
-  const auto call = AwaitedCall::start(object, {Value(int64_t{1})}, {}, nullptr,
-                                       [&](const std::shared_ptr<AwaitedCall>&) { ++ended; });
-  EXPECT_EQ(pool_->waiting(), 1U);
-  call->cancel();
-  EXPECT_EQ(pool_->waiting(), 0U);
-  EXPECT_EQ(ended, 1);
-  for (Interpreter* one : all) pool_->release(*one);
-  EXPECT_EQ(made_, 0);
-}
-
 TEST_F(MovableTest, SaysThatThePoolIsClosedToWhoAwaitsIt) {
   const auto object = movable();
   std::latch ended(1);

@@ -214,15 +214,6 @@ TEST(Frames, SurviveSignals) {
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST(SendAll, WritesMoreThanTheSocketHolds) {
-  SocketPair pair;
-  Chance chance(1);
-  const std::string bytes = chance.bytes(8 << 20);
-  std::thread writer([&] { EXPECT_TRUE(send_all(pair.theirs(), bytes)); });
-  EXPECT_TRUE(pair.read(bytes.size()) == bytes);
-  writer.join();
-}
-
 TEST(SendAll, WritesAllToADescriptorThatDoesNotBlock) {
   SocketPair pair;
   ASSERT_EQ(::fcntl(pair.theirs(), F_SETFL, O_NONBLOCK), 0);

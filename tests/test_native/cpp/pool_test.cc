@@ -42,16 +42,6 @@ std::thread waiter(Pool& pool, std::vector<int>& order, int name) {
   return thread;
 }
 
-TEST(Pool, LeasesEachInterpreterToOneCallerAtATime) {
-  Fakes fakes(3);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  std::set<int> leased;
-  for (int i = 0; i < 3; ++i) leased.insert(pool.acquire("", 0.0).id());
-  EXPECT_EQ(leased, (std::set<int>{1, 2, 3}));
-  EXPECT_THROW(pool.acquire("", 0.0), LeaseTimeoutError);
-}
-
 TEST(Pool, HasAnInterpreterBackWhoseLeaseCouldNotBegin) {
   Fakes fakes(1);
   bool fails = true;
@@ -211,24 +201,6 @@ TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
   for (const Pool::Status& status : pool.status()) EXPECT_EQ(status.affinities.size(), 2U);
 }
 
-TEST(Pool, TakesAStrangerWhenThePreferredOneIsLeased) {
-  Fakes fakes(2);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  Interpreter& usual = pool.acquire("a", 0.0);
-  Interpreter& other = pool.acquire("a", 0.0);
-  EXPECT_NE(usual.id(), other.id());
-}
-
-TEST(Pool, PrefersNobodyForAForgottenName) {
-  Fakes fakes(2);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  pool.release(pool.acquire("a", 0.0));
-  pool.forget("a");
-  for (const Pool::Status& status : pool.status()) EXPECT_TRUE(status.affinities.empty());
-}
-
 TEST(Pool, CountsLeasesAndWhatTheyWaitedForEachModel) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());
@@ -273,19 +245,6 @@ TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
   EXPECT_EQ(pool.waiting(), 0U);
   pool.release(leased);  // is not handed to the one that left
   expect_all_free(pool);
-}
-
-TEST(Pool, TellsHowManyAreLeasedWhenItTimesOut) {
-  Fakes fakes(1);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  pool.acquire("", 0.0);
-  try {
-    pool.acquire("", 0.01);
-    FAIL() << "it did not time out";
-  } catch (const LeaseTimeoutError& error) {
-    EXPECT_NE(std::string(error.what()).find("all 1 are leased"), std::string::npos) << error.what();
-  }
 }
 
 TEST(Pool, WaitsAsGoodAsForEverWhenTheTimeoutExceedsTheClock) {

@@ -110,27 +110,6 @@ TEST_F(RouterTest, IsWhatC10Finds) {
   }
 }
 
-TEST_F(RouterTest, RoutesReferencesToTheirOwner) {
-  for (int id = 1; id <= kCount; ++id) {
-    enter(id);
-    router().incref(object(id));
-    EXPECT_EQ(references(id), 2);
-    EXPECT_EQ(router().refcnt(object(id)), 2U);
-    router().decref(object(id));
-    EXPECT_EQ(references(id), 1);
-  }
-}
-
-TEST_F(RouterTest, IncrefsAnOwnersObjectFromAnywhere) {
-  for (const InterpreterId here : {kNone, 1, 3}) {
-    enter(here);
-    router().incref(object(2));
-    EXPECT_EQ(router().refcnt(object(2)), 2U);
-    enter(2);
-    router().decref(object(2));
-  }
-}
-
 TEST_F(RouterTest, PutsADecrefOffInsideAnotherInterpreter) {
   router().incref(object(2));
   enter(1);
@@ -139,12 +118,6 @@ TEST_F(RouterTest, PutsADecrefOffInsideAnotherInterpreter) {
   EXPECT_EQ(world().later[1].run(), 0U);
   EXPECT_EQ(world().later[2].run(), 1U);
   EXPECT_EQ(references(2), 1);
-}
-
-TEST_F(RouterTest, DecrefsAtOnceOnAThreadOfNoInterpreter) {
-  router().incref(object(3));
-  std::thread([] { router().decref(object(3)); }).join();
-  EXPECT_EQ(references(3), 1);
 }
 
 TEST_F(RouterTest, TriesOnlyWhatIsAlive) {

@@ -61,11 +61,6 @@ TEST_F(SessionTest, RefusesWithoutAVisitToTheInterpreterOnceItIsClosed) {
   EXPECT_EQ(fake().visits(), before);
 }
 
-TEST_F(SessionTest, VisitsItsInterpreterOnlyForWork) {
-  acquire()->close();
-  EXPECT_EQ(fake().visits(), 0);
-}
-
 TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
   const auto session = acquire();
   const PyObj kept = session->from_value(1);
@@ -119,22 +114,6 @@ TEST_F(SessionTest, ReleasesEachOnceWhileOthersDropAndItWorks) {
   EXPECT_EQ(echo.call({1}).to_value().as<int64_t>(), 1);
   session->close();
   EXPECT_EQ(fake().alive(), 0U);
-}
-
-TEST_F(SessionTest, MakesTheSecondSessionWaitForTheFirst) {
-  auto first = acquire();
-  std::atomic<bool> entered{false};
-  std::thread other([&] {
-    const auto second = acquire(std::nullopt);
-    entered = true;
-    EXPECT_EQ(second->from_value(2).to_value().as<int64_t>(), 2);
-  });
-  ASSERT_TRUE(eventually([&] { return pool_->waiting() == 1; }));
-  EXPECT_FALSE(entered);
-  EXPECT_EQ(first->from_value(1).to_value().as<int64_t>(), 1);
-  first->close();
-  other.join();
-  EXPECT_TRUE(entered);
 }
 
 TEST_F(SessionTest, ClosesAfterTheCallThatRuns) {

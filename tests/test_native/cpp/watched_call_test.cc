@@ -67,36 +67,5 @@ TEST_F(WatchedCallTest, CountsItsLimitFromItsBeginning) {
   thread.join();
 }
 
-TEST_F(WatchedCallTest, SaysWhereItWasInterruptedLastOrWhatItImported) {
-  int times = 0;
-  bool importing = false;
-  fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Told& told) {
-    told({" line " + std::to_string(++times), !importing});
-  };
-  const auto call = make();
-  call->begin();
-  EXPECT_EQ(call->where(), "");
-  for (const char* line : {" line 1", " line 2"}) {
-    call->interrupt();
-    EXPECT_EQ(call->where(), line);
-    EXPECT_FALSE(call->importing());
-  }
-  importing = true;
-  call->interrupt();
-  EXPECT_EQ(call->where(), " line 3");
-  EXPECT_TRUE(call->importing());
-  const auto answers = std::exchange(fake_.on_interrupt, [](uint64_t, const FakeInterpreter::Told&) {});
-  EXPECT_FALSE(call->interrupt_for(0.02));  // its GIL cannot be had
-  EXPECT_TRUE(call->importing());           // as far as is known
-  fake_.on_interrupt = answers;
-  importing = false;
-  call->interrupt();
-  EXPECT_EQ(call->where(), " line 3");
-  EXPECT_FALSE(call->importing());
-  EXPECT_FALSE(call->interrupt_for(0.02));
-  call->end();
-  EXPECT_TRUE(call->interrupt_for(0.02));
-}
-
 }  // namespace
 }  // namespace interpool::testing

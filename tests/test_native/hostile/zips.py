@@ -36,14 +36,13 @@ class Member:
 def zip_of(
     members: Sequence[Member],
     *,
-    prefix: bytes = b"",
     before_directory: bytes = b"",
     before_end: bytes = b"",
     comment: bytes = b"",
     trailing: bytes = b"",
     end: dict[str, int] | None = None,
 ) -> bytes:
-    out = bytearray(prefix)
+    out = bytearray()
     directory = bytearray()
     for member in members:
         out += member.before

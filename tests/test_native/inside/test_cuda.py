@@ -27,58 +27,31 @@ ASKED = [
     "torch.cuda.is_available()",
     "torch.cuda.is_initialized()",
     "torch.cuda.device_count()",
-    "torch.cuda.get_arch_list()",
-    "torch.device('cuda')",
-    "torch.device('cuda:7')",
     "torch.device(0)",
     "torch.zeros(1, device='cuda')",
-    "torch.zeros(1, device='cuda:7')",
     "torch.zeros(1, device=0)",
-    "torch.zeros(1).cuda()",
     "torch.zeros(1).to('cuda')",
-    "torch.empty(1, device='meta').to('cuda')",
-    "torch.zeros(1).untyped_storage().cuda()",
     "torch.zeros(1).pin_memory()",
-    "torch.zeros(1, pin_memory=True)",
-    "torch.zeros(1).is_pinned()",
     "torch.nn.Linear(1, 1).cuda()",
-    "torch.nn.Linear(1, 1).to('cuda:0')",
     "torch.cuda.FloatTensor(1)",
     "torch.Generator('cuda')",
     "by_default('cuda')",
     "torch.cuda.init()",
     "torch.cuda.set_device(0)",
-    "torch.cuda.current_device()",
-    "torch.cuda.get_device_name(0)",
-    "torch.cuda.get_device_properties(0)",
-    "torch.cuda.device(0).__enter__()",
     "torch.cuda.current_stream()",
     "torch.cuda.Stream()",
-    "torch.cuda.stream(None).__enter__()",
-    "torch.cuda.Event()",
-    "torch.cuda.CUDAGraph()",
     "torch.cuda.synchronize()",
-    "torch.cuda.empty_cache()",
     "torch.cuda.memory_allocated()",
-    "torch.cuda.memory_stats()",
-    "torch.cuda.mem_get_info()",
     "torch.cuda.manual_seed(1)",
-    "torch.cuda.manual_seed_all(1)",
-    "torch.cuda.initial_seed()",
     "torch.cuda.get_rng_state()",
-    "torch.cuda.get_rng_state_all()",
     "torch.cuda.nccl.version()",
     "torch.accelerator.is_available()",
-    "torch.accelerator.device_count()",
     "torch.accelerator.current_accelerator()",
-    "torch.accelerator.current_stream()",
     "torch.accelerator.synchronize()",
     "torch.is_autocast_enabled('cuda')",
-    "torch.get_autocast_dtype('cuda')",
     "cast('cuda')",
     "torch.amp.GradScaler('cuda').is_enabled()",
     "torch.load(saved(), map_location='cuda')",
-    "torch.load(saved(), map_location=torch.device('cuda:0'))",
     "list(torch.utils.data.DataLoader([1.0], pin_memory=True))",
 ]
 SOURCE = """
@@ -170,11 +143,10 @@ def test_a_device_is_a_name_until_something_is_put_there(session: InterpreterSes
     assert code["chosen"].to_value() == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize("device", ["meta", "cuda"])
-def test_a_default_device_is_that_of_the_call_that_chose_it(manager: InterpreterManager, device: str) -> None:
+def test_a_default_device_is_that_of_the_call_that_chose_it(manager: InterpreterManager) -> None:
     with every_interpreter(manager, 2) as (one, other):
         code = Code(one, SOURCE)
-        one.global_("torch", "set_default_device")(device)
+        one.global_("torch", "set_default_device")("meta")
         assert [code.call("work"), Code(other, SOURCE).call("work")] == [(6.0, "cpu")] * 2
         assert str(torch.zeros(1).device) == "cpu"
         one.global_("torch", "set_default_device")(None)

@@ -14,7 +14,7 @@ from typing import Any
 import device_guest
 import pytest
 import torch
-from interpool_testing import PATH, Code, assert_clean, every_interpreter, run_program, together
+from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 
 from interpool.native import InterpreterManager, InterpreterSession
 
@@ -28,29 +28,26 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def manager() -> Any:
-    """A pool that finds the module of what it is to do."""
-    with InterpreterManager(4) as pool:
-        with every_interpreter(pool) as sessions:
-            for session in sessions:
-                Code(session, f"import sys; sys.path[:0] = {PATH!r}")
-        yield pool
-
-
 def guest(session: InterpreterSession, function: str) -> Any:
     call = session.global_("device_guest", function)
     return lambda *arguments: call(*arguments).to_value()
 
 
-@pytest.mark.parametrize("work", device_guest.WORKS)
+@pytest.mark.parametrize(
+    ("work", "device"),
+    [
+        *((work, "cpu") for work in ("recurrent", "cholesky", "gradient")),
+        *(pytest.param(work, "cuda", marks=needs_a_gpu) for work in device_guest.WORKS),
+    ],
+)
 def test_all_interpreters_at_once_compute_what_plain_python_does_on_the_cpu(
     manager: InterpreterManager, device: str, work: str
 ) -> None:
     expected = torch.tensor(device_guest.numbers(work, "cpu"))
+    times = 10 if device == "cuda" else 3
     with every_interpreter(manager) as sessions:
-        works = [partial(guest(session, "numbers"), work, device, 10) for session in sessions]
-        found = together([*works, partial(device_guest.numbers, work, device, 10)])
+        works = [partial(guest(session, "numbers"), work, device, times) for session in sessions]
+        found = together([*works, partial(device_guest.numbers, work, device, times)])
     for each in found:
         torch.testing.assert_close(torch.tensor(each), expected, rtol=2e-3, atol=2e-3)
 

@@ -38,9 +38,9 @@ def test_variables_may_be_set_while_c_code_reads_them_and_interpreters_start() -
         with InterpreterManager(3) as manager, every_interpreter(manager) as sessions:
             codes = [Code(session, SOURCE) for session in sessions]
             together([
-                lambda: codes[0].call("change", 20_000),
-                lambda: codes[1].call("read", 40_000),
-                lambda: codes[2].call("change", 20_000),
+                lambda: codes[0].call("change", 8_000),
+                lambda: codes[1].call("read", 16_000),
+                lambda: codes[2].call("change", 8_000),
             ])
         over.set()
         changing.join()
@@ -61,13 +61,13 @@ def test_processes_are_started_while_another_interpreter_changes_the_environment
         import os, subprocess
 
         def change():
-            for i in range(200_000):
+            for i in range(60_000):
                 os.environ[f"CHANGED_{i % 50}"] = "x" * 50
                 if i % 2:
                     os.environ.pop(f"CHANGED_{i * 7 % 50}", None)
 
         def start():
-            for _ in range(30):
+            for _ in range(15):
                 assert subprocess.run(["/bin/true"]).returncode == 0
         '''
         names = {}

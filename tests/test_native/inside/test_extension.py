@@ -77,8 +77,8 @@ def test_operators_and_classes_of_an_extension_work_in_every_interpreter_at_once
                 for code, how in zip(codes, hows, strict=True)
             ]
         )  # type: ignore[misc]
-        counts = together([lambda code=code: code.call("scale_often", 2.0, 3.0, 500) for code in codes])  # type: ignore[misc]
-        assert counts == [500] * len(codes)
+        counts = together([lambda code=code: code.call("scale_often", 2.0, 3.0, 100) for code in codes])  # type: ignore[misc]
+        assert counts == [100] * len(codes)
         for code in codes:
             assert code.call("composite") == [3, 3]
             assert code.call("meta") == (3, 5)
@@ -201,9 +201,6 @@ def by_any_way(libpython):
         function.restype = ctypes.c_void_p
         found.append((function(b"") == id(None), function.__name__))
     return found
-
-def missing():
-    return [hasattr(ctypes.pythonapi, name) for name in ("PyNoSuch_Thing", "_Py_NoSuchThing", "Py_IncRef")]
 """
 
 
@@ -234,7 +231,6 @@ def test_ctypes_reaches_this_interpreters_own_python(manager: InterpreterManager
 def test_no_way_of_ctypes_leads_to_the_hosts_python(session: InterpreterSession) -> None:
     code = Code(session, PLAIN)
     assert code.call("by_any_way", str(libpython_path())) == [(True, "Py_BuildValue")] * 3
-    assert code.call("missing") == [False, False, True]
 
 
 def test_cffi_finds_this_interpreters_own_python(session: InterpreterSession) -> None:

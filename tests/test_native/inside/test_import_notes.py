@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +16,27 @@ from interpool.native import provision
 from interpool.native.inside import import_notes
 
 
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of notes of a cache that has all else but notes."""
+@pytest.fixture(scope="module")
+def noted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A cache with the note of a full import, and what the dispatcher was like after it."""
     stock = provision.current_environment().directory
-    home = tmp_path / "cache" / stock.name
+    folder = tmp_path_factory.mktemp("noted")
+    home = folder / "cache" / stock.name
     home.mkdir(parents=True, mode=0o700)
     for each in stock.iterdir():
         if each.name != "imports":
             (home / each.name).symlink_to(each)
+    code = DISPATCHER.format(path=str(folder / "full"), opaque=OPAQUE)
+    assert not is_lean(first_interpreter(code, INTERPOOL_CACHE=str(home.parent)))
+    assert len(list((home / "imports").iterdir())) == 1
+    return home, folder / "full"
+
+
+@pytest.fixture
+def notes(noted: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of that note, which a test may change."""
+    home = tmp_path / "cache" / noted[0].name
+    shutil.copytree(noted[0], home, symlinks=True)
     monkeypatch.setenv("INTERPOOL_CACHE", str(home.parent))
     return home / "imports"
 
@@ -62,20 +75,20 @@ with open({path!r}, "w") as file:
 OPAQUE = ["enum.Enum", "torch._C.Generator", "torch._higher_order_ops.invoke_leaf_function._LeafCallable"]
 
 
-def test_a_lean_first_interpreter_leaves_the_process_as_a_full_one_does(notes: Path, tmp_path: Path) -> None:
-    full, lean = tmp_path / "full", tmp_path / "lean"
-    codes = [DISPATCHER.format(path=str(path), opaque=OPAQUE) for path in (full, lean)]
-    assert not is_lean(first_interpreter(codes[0]))
-    assert len(list(notes.iterdir())) == 1
-    assert is_lean(first_interpreter(codes[1]))
+@pytest.mark.usefixtures("notes")
+def test_a_lean_first_interpreter_leaves_the_process_as_a_full_one_does(
+    noted: tuple[Path, Path], tmp_path: Path
+) -> None:
+    full, lean = noted[1], tmp_path / "lean"
+    assert is_lean(first_interpreter(DISPATCHER.format(path=str(lean), opaque=OPAQUE)))
     assert full.read_text().count("\n") > 3000
     assert "0x" not in full.read_text()
     assert lean.read_text() == full.read_text()
     assert "[True, True, True]" in full.read_text()
 
 
-def test_what_a_lean_first_interpreter_left_out_is_registered_when_it_is_called(notes: Path) -> None:
-    assert not is_lean(first_interpreter())
+@pytest.mark.usefixtures("notes")
+def test_what_a_lean_first_interpreter_left_out_is_registered_when_it_is_called() -> None:
     assert is_lean(
         first_interpreter(
             """
@@ -91,8 +104,8 @@ torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
 
 
 @pytest.mark.long
-def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path) -> None:
-    assert not is_lean(first_interpreter())
+@pytest.mark.usefixtures("notes")
+def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after() -> None:
     for order in ("import torch; start()", "start(); import torch"):
         done = run_program(
             f"""
@@ -121,7 +134,6 @@ def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after(notes: Path)
     "damage", ["cut", *(pytest.param(each, marks=pytest.mark.long) for each in ("registrations", "file"))]
 )
 def test_a_note_that_is_not_whole_or_not_true_any_more_does_no_harm(notes: Path, damage: str) -> None:
-    assert not is_lean(first_interpreter())
     (note,) = notes.iterdir()
     kept = json.loads(note.read_text())
     if damage == "cut":

@@ -44,9 +44,6 @@ def fake(name):
     with FakeTensorMode():
         return tuple(operator(name)(torch.empty(7, 2)).shape)
 
-def check(name):
-    torch.library.opcheck(operator(name), (torch.ones(3, requires_grad=True),))
-
 def define_schema(schema):
     library = torch.library.Library("native_test_schemas", "FRAGMENT")
     library.define(schema)
@@ -70,11 +67,11 @@ def test_one_name_has_a_body_of_its_own_in_each_interpreter_at_once(manager: Int
         other["define"](name, 3)
         counts = together(
             [
-                lambda: one.call("use_often", name, 2.0, 2000),
-                lambda: other.call("use_often", name, 3.0, 2000),
+                lambda: one.call("use_often", name, 2.0, 300),
+                lambda: other.call("use_often", name, 3.0, 300),
             ]
         )
-        assert counts == [2000, 2000]
+        assert counts == [300, 300]
         assert (one.call("gradient", name), other.call("gradient", name)) == ([2, 2, 2], [3, 3, 3])
         assert (one.call("fake", name), other.call("fake", name)) == ((7, 2), (7, 2))
 
@@ -108,15 +105,6 @@ def test_an_operator_defined_by_an_interpreter_is_the_hosts_when_the_host_define
     here["define"](name, 3)  # type: ignore[operator]
     assert here["use"](name) == [3, 3, 3]  # type: ignore[operator]
     assert inside.call("use", name) == [2, 2, 2]
-
-
-def test_torchs_own_check_of_operators_passes_in_every_interpreter(manager: InterpreterManager) -> None:
-    name = "native_test::checked"
-    with every_interpreter(manager, 2) as sessions:
-        for k, session in enumerate(sessions):
-            code = Code(session, CUSTOM_OP)
-            code["define"](name, k + 2)
-            code["check"](name)
 
 
 def test_a_name_with_another_schema_is_refused(manager: InterpreterManager) -> None:
@@ -159,7 +147,6 @@ def answer(name):
         ("hardswish", "Autograd", torch.nn.functional.hardswish(torch.tensor([-1.0])).item()),
         # No key, which is CompositeImplicitAutograd: for all keys that have nothing of their own.
         ("scaled_dot_product_attention", "", -1.0),
-        ("relu6", "", 0.0),
         ("elu", "AutocastCPU", torch.nn.functional.elu(torch.tensor([-1.0])).item()),
     ],
 )
@@ -201,25 +188,6 @@ def test_an_operator_needs_no_kernel_for_what_another_interpreter_has_one(
         plain["define"]()
         assert (one.call("use", name), other.call("use", name)) == ([2] * 3, [3] * 3)
         assert one.call("gradient", name) == [2] * 3
-
-
-def test_an_operator_needs_no_kernel_for_what_the_host_has_one(session: InterpreterSession) -> None:
-    name = "native_test::scale_without_the_hosts_gradient"
-    here: dict[str, object] = {}
-    exec(CUSTOM_OP, here)
-    here["define"](name, 2)  # type: ignore[operator]
-    code = Code(
-        session,
-        CUSTOM_OP
-        + """
-def define_plainly(name):
-    torch.library.define(name, "(Tensor x) -> Tensor")
-    torch.library.impl(name, "cpu", lambda x: x * 3)
-""",
-    )
-    code["define_plainly"](name)
-    assert code.call("use", name) == [3] * 3
-    assert here["gradient"](name) == [2] * 3  # type: ignore[operator]
 
 
 def test_a_kernel_that_is_taken_back_leaves_the_one_before_it(session: InterpreterSession) -> None:

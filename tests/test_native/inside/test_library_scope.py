@@ -29,20 +29,6 @@ def test_a_model_may_ask_for_global_names_and_the_next_interpreter_starts() -> N
     assert done.stdout == "True\nTrue\n"
 
 
-def test_torch_may_be_told_to_load_globally(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_USE_RTLD_GLOBAL", "1")
-    done = run_program(
-        """
-        from interpool import InterpreterManager
-
-        with InterpreterManager(2) as manager:
-            print(len(manager))
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "2\n"
-
-
 def test_a_host_whose_torch_is_in_the_global_scope_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_USE_RTLD_GLOBAL", "1")
     done = run_program(

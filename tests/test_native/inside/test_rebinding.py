@@ -54,13 +54,9 @@ def _found(session: InterpreterSession, code: str) -> str:
     [
         ("neighbour.f = lambda: 1", "neighbour.f"),
         ("del neighbour.f", "neighbour.f"),
-        ("del neighbour.C", "neighbour.C"),
-        ("neighbour.f = print", "neighbour.f"),
         ("neighbour.f = json.dumps", "neighbour.f"),
         ("neighbour.f = functools.partial(neighbour.f)", "neighbour.f"),
-        ("vars(neighbour)['f'] = lambda: 1", "neighbour.f"),
         ("neighbour.C.m = lambda self: 1", "neighbour.C.m"),
-        ("neighbour.C.new = lambda self: 1", "neighbour.C.new"),
         ("class C(neighbour.C): pass\nneighbour.C = C", "neighbour.C"),
         ("mock.patch('neighbour.f').start()", "neighbour.f"),
         ("library = module('library', 'def g(): pass')\nlibrary.g = lambda: 1", "library.g"),
@@ -86,8 +82,6 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
     "code",
     [
         "",
-        "import decimal, colorsys",
-        "def own(): pass\nown = lambda: 1",
         "neighbour.appears = 1",
         "neighbour.flag = 2\nneighbour.hook = lambda: 1",
         "before = neighbour.f\nneighbour.f = lambda: 1\nneighbour.f = before",
@@ -105,8 +99,6 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         ),
         "import torch.distributions as d\nclass Own(d.Normal):\n    def own(self): pass\nOwn(0.0, 1.0).own()",
         "class Net(neighbour.C):\n    def m(self): return 1\nNet().m()",
-        "torch.nn.Linear(2, 2)(torch.ones(2)).sum().backward()\ntorch.set_grad_enabled(True)",
-        "torch.set_default_dtype(torch.float64)\ntorch.set_default_dtype(torch.float32)",
         "torch.set_default_dtype(torch.float64)",
         "logging.getLogger('x').setLevel(10)\nlogging.basicConfig()",
     ],
@@ -115,7 +107,7 @@ def test_usual_changes_of_libraries_and_models_are_not_told(session: Interpreter
     assert _found(session, code) == ""
 
 
-@pytest.mark.parametrize("name", ["sorted", "vars", "isinstance", "len", "getattr"])
+@pytest.mark.parametrize("name", ["sorted", "isinstance"])
 def test_a_builtin_that_is_gone_is_missed_also_where_it_is_looked_for(
     session: InterpreterSession, name: str
 ) -> None:

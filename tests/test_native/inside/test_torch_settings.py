@@ -17,11 +17,6 @@ from interpool.native.errors import LeaseTimeoutError, RemoteError
 # What changes it, and what reads it.
 SETTINGS = {
     "default dtype": ("torch.set_default_dtype(torch.float64)", "str(torch.ones(1).dtype)"),
-    "default tensor type": (
-        "torch.set_default_tensor_type(torch.DoubleTensor)",
-        "str(torch.get_default_dtype())",
-    ),
-    "complex dtype": ("torch.set_default_dtype(torch.float64)", "str((torch.ones(1) * 1j).dtype)"),
     "deterministic algorithms": (
         "torch.use_deterministic_algorithms(True)",
         "torch.are_deterministic_algorithms_enabled()",
@@ -34,21 +29,11 @@ SETTINGS = {
         "torch.set_float32_matmul_precision('medium')",
         "torch.get_float32_matmul_precision()",
     ),
-    "mkldnn": ("torch.backends.mkldnn.set_flags(False)", "torch._C._get_mkldnn_enabled()"),
     "mkldnn precision": (
         "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'",
         "torch.backends.mkldnn.matmul.fp32_precision",
     ),
     "cudnn benchmark": ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark"),
-    "cudnn deterministic": (
-        "torch.backends.cudnn.deterministic = True",
-        "torch.backends.cudnn.deterministic",
-    ),
-    "TF32": ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.backends.cuda.matmul.allow_tf32"),
-    "flash attention": (
-        "torch.backends.cuda.enable_flash_sdp(False)",
-        "torch.backends.cuda.flash_sdp_enabled()",
-    ),
     "checks of sparse tensors": (
         "torch.sparse.check_sparse_tensor_invariants.enable()",
         "torch.sparse.check_sparse_tensor_invariants.is_enabled()",
@@ -192,11 +177,11 @@ def seeded(barrier_free_rounds, seed):
 
 def test_a_seed_gives_the_same_numbers_in_interpreters_at_work_at_once(manager: InterpreterManager) -> None:
     generator = torch.Generator().manual_seed(7)
-    expected = [torch.rand(3, generator=generator).tolist() for _ in range(2000)]
+    expected = [torch.rand(3, generator=generator).tolist() for _ in range(300)]
     untouched = torch.get_rng_state()
     with every_interpreter(manager) as sessions:
         codes = [Code(session, SEEDED) for session in sessions]
-        results = together([lambda code=code: code.call("seeded", 2000, 7) for code in codes])  # type: ignore[misc]
+        results = together([lambda code=code: code.call("seeded", 300, 7) for code in codes])  # type: ignore[misc]
     assert all(result == expected for result in results)
     assert torch.equal(torch.get_rng_state(), untouched)  # the host's own
 

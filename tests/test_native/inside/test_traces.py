@@ -62,9 +62,7 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
         ("neighbour.Mine = Mine", "", "neighbour.Mine (model.Mine)"),
         ("neighbour.registry['a'] = Mine", "", "neighbour.registry (model.Mine)"),
         ("neighbour.hooks.append(f)", "", "neighbour.hooks (model.f, "),
-        ("neighbour.hooks.append(Mine().m)", "", "neighbour.hooks (model.Mine.m, "),
         ("neighbour.base.one = Mine()", "", "neighbour.base (model.Mine)"),
-        ("neighbour.hooks.append(functools.partial(f))", "", "neighbour.hooks (model.f, "),
         ("neighbour.hooks.append(sys.modules[__name__])", "", "neighbour.hooks (model"),
         ("neighbour.dispatch.register(int, f)", "", "neighbour.dispatch (model.f, "),
         (
@@ -90,7 +88,6 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
             "del copyreg.dispatch_table[neighbour.C]",
             "copyreg.dispatch_table (model.f, ",
         ),
-        ("gc.callbacks.append(f)", "gc.callbacks.remove(f)", "gc.callbacks (model.f, "),
         (
             "import codecs\ndef find(name): return None\ncodecs.register(find)",
             "codecs.unregister(find)",
@@ -202,9 +199,3 @@ Worker().start()
 )
 def test_what_only_the_model_keeps_is_no_trace(session: InterpreterSession, code: str) -> None:
     assert _found(session, code, undo="end.set()" if code == THREADS else "") == ("", "")
-
-
-def test_exchanged_code_is_told_once(session: InterpreterSession) -> None:
-    first, again = _found(session, "neighbour.f.__code__ = (lambda x=1: 2).__code__")
-    assert first
-    assert again == ""

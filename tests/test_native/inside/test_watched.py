@@ -89,12 +89,9 @@ def code() -> Iterator[Code]:
     ("change", "back"),
     [
         ("Class.own = other", "Class.own = function"),
-        ("del Class.own", "Class.own = function"),
         ("Base.inherited = other", "Base.inherited = function"),
         ("Class.inherited = other", "del Class.inherited"),
-        ("Class.static = staticmethod(other)", "Class.static = staticmethod(function)"),
         ("Class.missing = 1", "del Class.missing"),
-        ("Base.missing = 1", "del Base.missing"),
         ("Class.__bases__ = (type('Mine', (), {}),)", "Class.__bases__ = (Base,)"),
         ("module.name = other", "module.name = function"),
         ("del module.name", "module.__dict__['name'] = function"),

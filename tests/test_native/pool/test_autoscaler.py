@@ -198,28 +198,7 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
         assert capfd.readouterr().err == ""  # it does not try at once again
 
 
-def test_a_pool_serves_while_it_is_made_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    held_back, real = threading.Event(), Copies._slot_copy
-
-    def hold_back(*judged_and_slot: Any) -> str:
-        held_back.wait(60)
-        return real(*judged_and_slot)
-
-    with InterpreterManager(1, preload=["colorsys"]) as manager:
-        monkeypatch.setattr(Copies, "_slot_copy", hold_back)
-        manager.resize(2)
-        wait_for(lambda: manager.stats()["growing"], "the second one to be started")
-        wave(manager, 2)
-        assert (len(manager), manager.min_size, manager.max_size) == (1, 2, 2)
-        held_back.set()
-        wait_for(lambda: len(manager) == 2, "the second one to be ready")
-        with every_interpreter(manager) as sessions:
-            for session in sessions:
-                loaded = session.global_("sys", "modules").attr("__contains__")("colorsys")
-                assert loaded.to_value()
-
-
-@pytest.mark.parametrize("settings", [{"max_size": 1}, {"park_after": 0}, {"grace": -1.0}])
+@pytest.mark.parametrize("settings", [{"max_size": 1}, {"grace": -1.0}])
 def test_a_size_or_time_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"maximum size of 1 is below the minimum size, 2|positive number of seconds"

@@ -17,7 +17,7 @@ from interpool_testing import every_interpreter
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, MovableObject
-from interpool.native.errors import ConversionError, PoolClosedError, RemoteError
+from interpool.native.errors import ConversionError, RemoteError
 
 SOURCE = """
 import time
@@ -164,7 +164,7 @@ def test_loops_of_several_threads_call_at_once(called: MovableObject) -> None:
     wrong: list[str] = []
 
     async def work(seed: int) -> None:
-        for turn in range(40):
+        for turn in range(10):
             mine = [f"{seed}/{turn}/{number}" for number in range(25)]
             found = await asyncio.gather(*(called.call_async("same", each) for each in mine))
             if found != mine:
@@ -173,7 +173,7 @@ def test_loops_of_several_threads_call_at_once(called: MovableObject) -> None:
     threads = [threading.Thread(target=lambda n=n: asyncio.run(work(n))) for n in range(6)]  # type: ignore[misc]
     for thread in threads:
         thread.start()
-    for number in range(2000):  # beside calls that a thread waits for
+    for number in range(500):  # beside calls that a thread waits for
         assert called("same", number) == number
     for thread in threads:
         thread.join()
@@ -184,7 +184,7 @@ def test_calls_that_are_cancelled_at_any_time_leave_all_interpreters_free(
     called: MovableObject, manager: InterpreterManager
 ) -> None:
     async def work() -> None:
-        for turn in range(60):
+        for turn in range(30):
             tasks = [asyncio.create_task(called.call_async("loop", 0.0005)) for _ in range(15)]
             await asyncio.sleep(0.0003 * (turn % 10))
             for task in tasks[turn % 3 :: 2]:
@@ -225,12 +225,6 @@ def test_a_loop_that_ends_while_a_call_runs_ends_at_once(
     )
 
 
-def test_a_call_needs_a_loop_and_a_pool(manager: InterpreterManager) -> None:
-    with InterpreterManager(1) as other:
-        other.register_module_source("awaited_guest", SOURCE)
-        with other.acquire_session() as session:
-            called = session.create_movable(session.global_("awaited_guest", "Called")())
-        with pytest.raises(RuntimeError, match="no running event loop"):
-            called.call_async("same", 1).send(None)
-    with pytest.raises(PoolClosedError):
-        asyncio.run(called.call_async("same", 1))  # type: ignore[arg-type]
+def test_a_call_needs_a_loop(called: MovableObject) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        called.call_async("same", 1).send(None)

@@ -27,7 +27,7 @@ def test_opening_and_closing_leaves_neither_memory_nor_threads_behind() -> None:
 with InterpreterManager(2) as manager:
     assert instances(manager) == [1, 2]
 before = mappings(), threads()
-for _ in range(20):
+for _ in range(8):
     with InterpreterManager(2) as manager:
         assert instances(manager) == [1, 2]
         assert len(manager) == 2

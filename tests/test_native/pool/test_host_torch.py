@@ -206,39 +206,3 @@ def test_an_import_that_failed_may_be_tried_again() -> None:
     )
     assert_clean(done)
     assert done.stdout.splitlines()[-1] == "[-1.0, -1.0]"
-
-
-@pytest.mark.long
-def test_torch_while_the_pool_is_busy() -> None:
-    done = run_program(
-        CROSSING
-        + """
-SOURCE = '''
-import torch
-
-def work(times):
-    x = torch.ones(4, requires_grad=True)
-    for _ in range(times):
-        torch.empty(2, 3, device="meta").sum(0)
-        (x * x).sum().backward()
-    return x.grad.tolist()
-'''
-
-def busy():
-    with manager.acquire_session() as session:
-        names = session.global_("builtins", "dict")()
-        session.global_("builtins", "exec")(SOURCE, names)
-        results.append(names.attr("__getitem__")("work")(300).to_value())
-
-results = []
-with InterpreterManager(2) as manager:
-    threads = [threading.Thread(target=busy) for _ in range(2)]
-    for thread in threads: thread.start()
-    import torch
-    host_works()
-    for thread in threads: thread.join()
-print(results == [[600.0] * 4] * 2)
-"""
-    )
-    assert_clean(done)
-    assert done.stdout == "True\n"

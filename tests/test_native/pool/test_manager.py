@@ -9,17 +9,6 @@ from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import LeaseTimeoutError, RemoteError, SessionClosedError, SessionError
 
 
-def test_each_instance_leases_its_own_interpreter(manager: InterpreterManager) -> None:
-    instances = manager.all_instances()
-    assert len(instances) == len(manager)
-    for instance in reversed(instances):
-        with instance.acquire_session(timeout=60) as session:
-            assert session.interpreter_id == instance.interpreter_id
-            assert Code(session, "from interpool.native.inside import interpreter_id").call(
-                "interpreter_id"
-            ) == (instance.interpreter_id)
-
-
 def test_two_sessions_of_one_interpreter_come_one_after_the_other(manager: InterpreterManager) -> None:
     one = manager.all_instances()[0]
     with one.acquire_session(timeout=60):

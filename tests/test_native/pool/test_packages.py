@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,34 +22,15 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_scale(tmp_path_factory.mktemp("packages") / "scale.pt", 3)
 
 
-def in_every_interpreter(manager: InterpreterManager, path: Path) -> list[Any]:
-    with every_interpreter(manager) as sessions:
-        models = [
-            session.global_("interpool.native.inside.packages", "load_object")(
-                str(path), "model", "model.pkl"
-            )
-            for session in sessions
-        ]
-        return [model(ONES).to_value().tolist() for model in models]
-
-
-def test_a_model_answers_in_every_interpreter(manager: InterpreterManager, scale: Path) -> None:
-    assert in_every_interpreter(manager, scale) == [[3.0] * 4] * len(manager)
-
-
 def test_a_model_is_called_from_many_threads(manager: InterpreterManager, scale: Path) -> None:
     model = manager.load_package(scale).load_pickle("model", "model.pkl")
 
     def work(i: int) -> None:
-        for k in range(50):
+        for k in range(15):
             x = torch.full((4,), float(i * 100 + k))
             assert torch.equal(model(x), 3 * x)
 
     together([lambda i=i: work(i) for i in range(8)])  # type: ignore[misc]
-
-
-def test_a_package_is_named_by_text_or_path(manager: InterpreterManager, scale: Path) -> None:
-    assert manager.load_package(str(scale)).path == manager.load_package(scale).path == scale
 
 
 def test_a_package_is_found_from_where_the_host_was_when_it_opened_it(
@@ -211,7 +191,7 @@ def test_packages_with_modules_of_the_same_names_stay_apart(
     models = [manager.load_package(path).load_pickle("model", "model.pkl") for path in (plus, minus)]
 
     def work(i: int) -> None:
-        for _ in range(25):
+        for _ in range(10):
             answer = models[i % 2](ONES)
             assert answer["word"] == ("plus", "minus")[i % 2]
             assert answer["y"].tolist() == [(1.0, -1.0)[i % 2]] * 4
@@ -247,7 +227,7 @@ def test_an_archive_that_is_wanted_everywhere_at_once_opens_everywhere(
         return Many()
     """
     first = build_package(tmp_path / "many.pt", {"many_model.py": maker}, "many_model:make")
-    for attempt in range(5):
+    for attempt in range(3):
         path = tmp_path / f"many{attempt}.pt"
         path.write_bytes(first.read_bytes())
         with every_interpreter(manager) as sessions:

@@ -304,19 +304,3 @@ def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
         timeout=120,
     )
     assert_clean(done)
-
-
-@pytest.mark.long
-def test_an_error_of_the_hosts_own_is_reported_as_ever() -> None:
-    done = run_program(
-        """
-        from interpool import InterpreterManager
-        manager = InterpreterManager(1)
-        session = manager.acquire_session()
-        object = session.global_("torch", "ones")(3)
-        raise LookupError("of the host's")
-        """
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "LookupError: of the host's"
-    assert done.stderr.startswith("Traceback")

@@ -27,16 +27,13 @@ def test_the_function_may_end_the_connection_with_its_reply(connect: Connect) ->
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"X", "unknown command 88"),
-        (b"\0" * 100, "unknown command 0"),
         (b"GET / HTTP/1.1\r\n\r\n", "unknown command 71"),
-        (b"L" + otf.integer(-2), "negative length"),
         (b"L" + otf.integer(-(2**31)), "negative length"),
         (b"I" + otf.integer(-2), "negative length"),
         (b"I" + otf.field("id") + otf.field("name") + otf.integer(-1), "negative length"),
         (LOAD + b"?", "unknown command 63"),
     ],
-    ids=["command", "zeros", "http", "load -2", "load min", "predict -2", "header -1", "second"],
+    ids=["http", "load min", "predict -2", "header -1", "second"],
 )
 def test_what_is_not_the_protocol_ends_the_connection(
     connect: Connect, capfd: pytest.CaptureFixture[str], data: bytes, said: str
@@ -52,12 +49,11 @@ def test_what_is_not_the_protocol_ends_the_connection(
     assert said in told
 
 
-@pytest.mark.parametrize("cut", [1, 3, 5, len(LOAD) - 1])
 def test_a_peer_gone_inside_a_message_ends_the_connection(
-    connect: Connect, capfd: pytest.CaptureFixture[str], cut: int
+    connect: Connect, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client = connect()
-    client.send(LOAD[:cut])
+    client.send(LOAD[:5])
     client.socket.shutdown(socket.SHUT_WR)
     assert client.ended()
     assert "ended inside a message" in capfd.readouterr().err

@@ -6,7 +6,7 @@ import ctypes
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+from interpool_testing import Code, every_interpreter, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -83,12 +83,6 @@ def test_objects_that_an_iterator_gives_live_for_the_call(session: InterpreterSe
     concat = session.global_("operator", "concat")
     for _ in range(50):  # what is left of an object that is gone may pass for it
         assert concat.call_kwargs((session.from_value([n]) for n in (1, 2)), {}).to_value() == [1, 2]
-
-
-def test_an_object_keeps_its_identity_from_call_to_call(session: InterpreterSession) -> None:
-    box = session.global_("builtins", "list")()
-    box.attr("append")(box)
-    assert session.global_("operator", "is_")(box, box.attr("__getitem__")(0)).to_value() is True
 
 
 def test_an_object_of_one_interpreter_is_refused_in_another(manager: InterpreterManager) -> None:
@@ -175,47 +169,3 @@ def test_a_session_may_move_from_thread_to_thread(session: InterpreterSession) -
     for _ in range(3):
         numbers += together([lambda: counter().to_value()])
     assert numbers == [0, 1, 2]
-
-
-def test_threads_may_share_a_session(session: InterpreterSession) -> None:
-    box = session.global_("builtins", "list")()
-    append = box.attr("append")
-
-    def work(i: int) -> None:
-        for k in range(100):
-            append(i * 100 + k)
-
-    together([lambda i=i: work(i) for i in range(4)])  # type: ignore[misc]
-    assert sorted(box.to_value()) == list(range(400))
-
-
-def test_closing_a_session_while_it_computes_harms_nobody() -> None:
-    # What the running call uses outlives the session's hold on it.
-    done = run_program("""
-        import threading, time
-        from interpool import InterpreterManager
-        from interpool.native.errors import SessionClosedError
-
-        def call():
-            try:
-                outcomes.append(blocked(True, 0.1).to_value())
-            except SessionClosedError:
-                outcomes.append("closed")
-
-        outcomes = []
-        manager = InterpreterManager(1)
-        for _ in range(20):
-            session = manager.acquire_session()
-            lock = session.global_("threading", "Lock")()
-            lock.attr("acquire")()
-            blocked = lock.attr("acquire")
-            del lock
-            thread = threading.Thread(target=call)
-            thread.start()
-            time.sleep(0.02)
-            session.close()
-            thread.join(30)
-        print(len(outcomes), set(outcomes) <= {False, "closed"})
-        """)
-    assert_clean(done)
-    assert done.stdout == "20 True\n"

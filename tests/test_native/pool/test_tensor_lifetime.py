@@ -73,20 +73,11 @@ def test_memory_of_an_interpreters_lives_as_long_as_the_host_uses_it(session: In
     wait_for(lambda: code.call("counts") == (1, 1), "the memory to be freed")
 
 
-def test_a_tensor_outlives_its_session(manager: InterpreterManager) -> None:
-    with manager.acquire_session(timeout=60) as session:
-        tensor = Code(session, COUNTING).call("make", 1000)
-    with every_interpreter(manager) as sessions:
-        for session in sessions:
-            session.global_("gc", "collect")()
-    assert tensor.sum().item() == 7000
-
-
-def test_each_array_is_freed_once_in_every_order_of_its_users_deaths(manager: InterpreterManager) -> None:
+def test_each_array_is_freed_once_whatever_the_order_of_its_users_deaths(manager: InterpreterManager) -> None:
     watched = Watched()
     with every_interpreter(manager, 3) as sessions:
         codes = [Code(session, COUNTING) for session in sessions]
-        for order in itertools.permutations(range(5)):
+        for order in itertools.islice(itertools.permutations(range(5)), 0, None, 7):
             here = {"tensor": watched.tensor(4)}
             here["view"] = here["tensor"][1:]
             for code in codes:
@@ -176,20 +167,13 @@ def test_memory_relayed_by_the_host_goes_back_to_where_it_came_from(manager: Int
         wait_for(lambda: one.call("counts") == (1, 1), "the memory to be freed")
 
 
-def test_a_tensor_dropped_on_any_thread_is_freed(session: InterpreterSession) -> None:
-    code = Code(session, COUNTING)
-    holder = [code.call("make", 4)]
-    together([holder.clear])
-    wait_for(lambda: code.call("counts") == (1, 1), "the memory to be freed")
-
-
 def test_many_threads_release_one_anothers_memory_without_deadlock(manager: InterpreterManager) -> None:
     watched = Watched()
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
         mine: list[torch.Tensor] = []
-        for _ in range(60):
+        for _ in range(30):
             with manager.acquire_session(timeout=60) as session:
                 make, keep, drop = (session.global_("counting_guest", n) for n in ("make", "keep", "drop"))
                 mine.append(make(256).to_value())
@@ -214,7 +198,7 @@ def test_memory_released_on_two_threads_at_once_is_freed_once(session: Interpret
     # The interpreter's tensor goes on this thread, and its share of the host's memory
     # on the interpreter's own, at about the same time.
     tensor = torch.ones(10)
-    for _ in range(5000):
+    for _ in range(1000):
         assert session.from_value(tensor).to_value().shape == (10,)
     assert tensor.sum().item() == 10
 
@@ -237,7 +221,7 @@ def test_memory_does_not_grow_with_the_number_of_crossings() -> None:
             ones, total = session.global_("torch", "ones"), session.global_("torch", "sum")
             cross(20)
             before = rss_mib()
-            cross(200)  # a leak would be 800 MiB in each direction
+            cross(60)  # a leak would be 240 MiB in each direction
             wait_for(lambda: rss_mib() - before < 40, lambda: f"{rss_mib() - before:.0f} MiB to be freed")
         """)
     assert_clean(done)

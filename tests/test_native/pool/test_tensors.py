@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interpool_testing import Code, every_interpreter
+from interpool_testing import Code
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterSession
 from interpool.native.errors import ConversionError
 
 DESCRIBE = """
@@ -71,22 +71,17 @@ def test_every_dtype_crosses_with_its_bits(session: InterpreterSession, dtype: t
 BASE = torch.arange(24.0)
 SHAPES = {
     "zero-dimensional": torch.tensor(3.5),
-    "empty": torch.empty(0),
     "empty with sizes": torch.empty(2, 0, 3),
-    "one of many": BASE[5],
     "strided": BASE[1::3],
-    "transposed": BASE.reshape(4, 6).t(),
     "permuted": BASE.reshape(2, 3, 4).permute(2, 0, 1),
     "expanded": BASE[:3, None].expand(3, 5),
     "channels last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
-    "diagonal": BASE[:16].reshape(4, 4).diagonal(),
     "overlapping": BASE.as_strided((4, 3), (1, 1), 2),
     "conjugate": torch.tensor([1 + 2j, 3 - 4j]).conj(),
     "negative": torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
     "inference": torch.inference_mode()(lambda: torch.ones(3))(),
     "from numpy": torch.from_numpy(np.arange(6.0).reshape(2, 3)),
     "shared memory": torch.arange(5).share_memory_(),
-    "large": torch.ones(2**20),
 }
 
 
@@ -118,17 +113,6 @@ def test_a_tensor_made_inside_is_shared_with_the_host(session: InterpreterSessio
     here += 2
     assert there.attr("tolist")().to_value() == [2, 2, 2]
     assert there.attr("data_ptr")().to_value() == here.data_ptr()
-
-
-def test_two_interpreters_share_what_the_host_gives_both(manager: InterpreterManager) -> None:
-    shared = torch.zeros(2)
-    with every_interpreter(manager, 2) as (one, other):
-        first, second = one.from_value(shared), other.from_value(shared)
-        first.attr("add_")(1)
-        assert second.attr("tolist")().to_value() == [1, 1]
-        # From one to the other by way of the host, still without a copy.
-        relayed = other.from_value(one.global_("torch", "ones")(3).attr("mul_")(3).to_value())
-        assert relayed.attr("tolist")().to_value() == [3, 3, 3]
 
 
 def test_tensors_that_alias_in_one_value_alias_after_it(session: InterpreterSession) -> None:
@@ -221,17 +205,14 @@ def _kinds() -> dict[str, torch.Tensor]:
         return {
             "quantized per tensor": torch.quantize_per_tensor(dense, 0.5, 3, torch.qint8),
             "quantized, a view": torch.quantize_per_tensor(dense, 0.5, 3, torch.quint8)[:, 1:].t(),
-            "quantized, 32 bits": torch.quantize_per_tensor(dense, 0.25, 0, torch.qint32),
             "quantized per channel": torch.quantize_per_channel(dense, scales, zeros, 0, torch.qint8),
             "quantized per channel, float zero points": torch.quantize_per_channel(
                 dense, scales.float(), torch.tensor([0.5, 1.5]), 0, torch.quint8
             ),
             "COO": dense.to_sparse(),
             "COO, not coalesced": doubled,
-            "COO with a dense dimension": torch.arange(12.0).reshape(2, 3, 2).to_sparse(2),
             "COO without values": torch.zeros(2, 3).to_sparse(),
             "CSR": dense.to_sparse_csr(),
-            "CSR, a batch": torch.stack([dense, dense]).to_sparse_csr(),
             "CSC": dense.to_sparse_csc(),
             "BSR": blocks.to_sparse_bsr((2, 2)),
             "BSC": blocks.to_sparse_bsc((2, 2)),
@@ -290,7 +271,7 @@ def test_a_tensor_that_is_not_plain_crosses_with_all_its_parts_shared(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["COO", "CSR", "BSC", "nested"])
+@pytest.mark.parametrize("kind", ["COO", "nested"])
 def test_a_write_into_one_that_is_not_plain_is_seen_on_the_other_side(
     session: InterpreterSession, kind: str
 ) -> None:

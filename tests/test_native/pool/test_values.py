@@ -6,7 +6,6 @@ import collections
 import enum
 import math
 import struct
-import sys
 from typing import Any
 
 import numpy as np
@@ -35,40 +34,20 @@ def same(one: Any, other: Any) -> bool:
 
 PLAIN = [
     None,
-    True,
     False,
-    0,
-    -1,
-    2**31,
     2**63 - 1,
-    -(2**63),
-    2**63,
     -(2**63) - 1,
     2**64,
-    10**30,
     -(10**400),
-    0.0,
     -0.0,
-    math.inf,
     -math.inf,
     math.nan,
-    sys.float_info.max,
     5e-324,
-    "",
-    "plain",
     "a\0b",
     "ä€😀",
     "\ud800",
     "lone \udfff and paired \U0001f600",
-    "\udc80 from a file name",
-    b"",
     b"\0\xff bytes",
-    [],
-    (),
-    {},
-    [[]],
-    ((),),
-    [{}],
     [1, [2, (3, {"four": [5, None]})]],
     {"a": 1, 2: "b", None: 3.0, (1, "t"): [], b"k": {}, False: True, 2.5: ()},
     {"z": 1, "a": 2, "m": 3},
@@ -146,7 +125,6 @@ Point = collections.namedtuple("Point", "x y")
         (Colour.RED, 1),
         (Point(1, 2), (1, 2)),
         (collections.OrderedDict(a=1), {"a": 1}),
-        (collections.defaultdict(list, a=[1]), {"a": [1]}),
         (np.float64(2.5), 2.5),
         (type("Text", (str,), {})("text"), "text"),
     ],
@@ -162,13 +140,9 @@ def test_a_subclass_crosses_as_the_plain_type_that_it_is(
     ("value", "named"),
     [
         ({1, 2}, "a set"),
-        (frozenset(), "a frozenset"),
         (1j, "a complex"),
         (bytearray(b"x"), "a bytearray"),
-        (memoryview(b"x"), "a memoryview"),
-        (range(3), "a range"),
         (object(), "object"),
-        (print, "builtin_function_or_method"),
         (int, "a type"),
         (np.int64(1), "numpy.int64"),
         (np.zeros(2), "numpy.ndarray"),
@@ -190,7 +164,6 @@ def test_another_type_is_refused_by_its_name(
     ("expression", "named"),
     [
         ("__import__('threading').Lock()", "_thread.lock"),
-        ("{1}", "a set"),
         ("[(i for i in [])]", "a generator"),
         ("{'key': __import__('fractions').Fraction(1, 2)}", "Fraction"),
         ("__import__('numpy').zeros(2)", "numpy.ndarray"),

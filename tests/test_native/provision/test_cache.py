@@ -161,17 +161,12 @@ def test_a_file_that_is_no_elf_is_named(cache: Path, tmp_path: Path) -> None:
         provision.private_copy(str(script), 0)
 
 
-@pytest.mark.parametrize("size", [0, 5, 64, 4096, -100])
+@pytest.mark.parametrize("size", [0, 4096])
 def test_a_truncated_file_is_named(cache: Path, extension: Path, size: int) -> None:
     extension.write_bytes(extension.read_bytes()[:size])
     with pytest.raises(ProvisioningError, match=str(extension)):
         provision.private_copy(str(extension), 0)
     assert not list(cache.rglob("_example.so"))
-
-
-def test_a_missing_file_is_named(cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(ProvisioningError, match=rf"cannot read {tmp_path}/none.so: No such file"):
-        provision.private_copy(str(tmp_path / "none.so"), 0)
 
 
 def test_an_unusable_cache_says_what_to_do(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,29 +54,6 @@ def test_what_is_held_is_held_alone(directory: Path, hold: Callable[[], Holder])
     another.release()
     assert not is_held(directory)
     assert is_free(directory)
-
-
-def test_who_begins_while_a_set_is_removed_holds_the_next(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], Holder]
-) -> None:
-    ask, about_to_wait = holding._lock, threading.Event()
-
-    def lock(descriptor: int, command: int, kind: int, start: int, length: int) -> int:
-        if threading.current_thread() is beginner:
-            about_to_wait.set()
-        return ask(descriptor, command, kind, start, length)
-
-    monkeypatch.setattr(holding, "_lock", lock)
-    beginner = threading.Thread(target=hold, daemon=True)
-    with unheld(directory) as free:
-        assert free
-        beginner.start()
-        assert about_to_wait.wait(60)
-        directory.rename(tmp_path / "removed")
-    beginner.join(60)
-    assert not beginner.is_alive()
-    assert is_held(directory)
-    assert not is_held(tmp_path / "removed")
 
 
 def test_a_cache_that_cannot_be_written_can_be_held(

@@ -14,7 +14,7 @@ from interpool.native.provision import installers
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 FULL = platform.python_version()
-DEBIAN, UBUNTU = {"ID": "debian"}, {"ID": "ubuntu", "ID_LIKE": "debian"}
+DEBIAN = {"ID": "debian"}
 FEDORA, ROCKY = {"ID": "fedora"}, {"ID": "rocky", "ID_LIKE": "rhel centos fedora"}
 ALPINE, OTHER = {"ID": "alpine"}, {"ID": "void"}
 
@@ -37,7 +37,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("prefix", "release", "variables", "name", "remedy"),
     [
         ("/usr", DEBIAN, {}, "the distribution's", f"Install it: apt install libpython{VERSION}"),
-        ("/usr", UBUNTU, {}, "the distribution's", f"Install it: apt install libpython{VERSION}"),
         ("/usr", FEDORA, {}, "the distribution's", f"Install it: dnf install python{VERSION}-libs"),
         ("/usr", OTHER, {}, "the distribution's", "Install the distribution's package"),
         ("/usr/local", DEBIAN, {}, "its own build", "Build Python with ./configure --enable-shared"),
@@ -61,8 +60,6 @@ def test_a_python_is_recognised_and_what_brings_its_libpython_is_said(
     ("release", "command"),
     [
         (DEBIAN, "apt install default-jre-headless"),
-        (UBUNTU, "apt install default-jre-headless"),
-        (FEDORA, "dnf install java-21-openjdk-headless"),
         (ROCKY, "dnf install java-21-openjdk-headless"),
     ],
 )

@@ -134,8 +134,8 @@ STARTS = """
 import os, sys
 from pathlib import Path
 from interpool.native import provision
-root, extension, turns = Path(os.environ["INTERPOOL_CACHE"]), sys.argv[1], int(sys.argv[2])
-for turn in range(turns):
+root, extension = Path(os.environ["INTERPOOL_CACHE"]), sys.argv[1]
+for turn in range(4):
     files = [Path(path) for slot in (0, 1) for path in provision.private_copy(extension, slot)]
     sizes = [path.stat().st_size for path in files]  # as the dynamic linker would open them
     assert min(sizes) > 0 and sizes[:2] == sizes[2:], sizes
@@ -156,9 +156,8 @@ print(count)
 """
 
 
-@pytest.mark.parametrize("turns", [4, pytest.param(8, marks=pytest.mark.long)])
 def test_processes_that_sweep_at_once_take_nothing_from_those_that_start_beside_them(
-    cache: Path, extension: Path, turns: int
+    cache: Path, extension: Path
 ) -> None:
     def start(stack: ExitStack, source: str, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", source, *arguments]
@@ -171,7 +170,7 @@ def test_processes_that_sweep_at_once_take_nothing_from_those_that_start_beside_
 
     with ExitStack() as stack:
         sweeping_ones = [start(stack, SWEEPS) for _ in range(2)]
-        starting = [start(stack, STARTS, str(extension), str(turns)) for _ in range(2)]
+        starting = [start(stack, STARTS, str(extension)) for _ in range(2)]
         said = [process.communicate(timeout=200) for process in starting]
         counts = [process.communicate("end", timeout=60) for process in sweeping_ones]
     assert said == [("done\n", "")] * 2
@@ -212,7 +211,7 @@ def large(cache: Path) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize(("megabytes", "left"), [(10, 3), (8, 2), (5, 1), (1, 1)])
+@pytest.mark.parametrize(("megabytes", "left"), [(10, 3), (8, 2), (1, 1)])
 def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
     large: list[Path], megabytes: int, left: int
 ) -> None:
@@ -254,7 +253,7 @@ def test_limits_are_14_days_and_10_gigabytes_and_0_sets_none(monkeypatch: pytest
     provision.sweep_later()
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
+@pytest.mark.parametrize("given", ["soon", "inf"])
 @pytest.mark.parametrize(
     ("setting", "what"), [("INTERPOOL_CACHE_DAYS", "days"), ("INTERPOOL_CACHE_GB", "gigabytes")]
 )
