@@ -25,7 +25,7 @@ def _bomb(levels: int, width: int = 9) -> str:
         (_bomb(9), "stands for more than"),
         (_bomb(9).replace("[", "{<<: [").replace("]", "]}"), "stands for more than"),
         ("[" * 1000 + "]" * 1000, "deeper than"),
-        ("a: &a [" * 60 + "1" + "]" * 60 + "\nb: [[[[[[*a]]]]]]", "deeper than"),
+        ("a: &a " + "[" * 60 + "1" + "]" * 60 + "\nb: [[[[[[*a]]]]]]", "deeper than"),
         ("a: &a [*a]", "alias *a"),
         ("a: " + "x" * LARGEST, "has more than"),
         ("a: {", "is not YAML"),

@@ -54,18 +54,6 @@ def pruned() -> nn.Module:
     return layer
 
 
-class Doubled(nn.Linear):
-    """Keeps the handle of its hook."""
-
-    def __init__(self) -> None:
-        super().__init__(3, 2)
-        self.handle = self.register_forward_pre_hook(doubled)
-
-
-def doubled(_layer: nn.Module, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-    return (args[0] * 2,)
-
-
 ROWS = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 KINDS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "linear, dynamic": (lambda: dynamic(nn.Linear(3, 4)), ROWS),

@@ -18,7 +18,6 @@ from paths import EXTENSIONS, ROOT
 import interpool.native
 
 EXAMPLE = ROOT / "native/examples/figure2"
-PROGRAMS = Path(__file__).parents[1] / "support/programs"
 CMAKE_DIR = Path(str(interpool.native.__file__)).parent / "lib/cmake/interpool"
 
 
@@ -42,6 +41,15 @@ def figure2() -> Path:
         built = run("cmake", "--build", folder)
         assert built.returncode == 0, built.stdout + built.stderr
     return program
+
+
+def linked(name: str) -> Path:
+    """One of the tests' own programs, linked to interpool and torch without CMake."""
+    native = CMAKE_DIR.parents[2]
+    libraries = (native / "lib", Path(torch.__file__).parent / "lib")
+    options = (f"-I{native / 'include'}", f"-L{native / 'lib'}", "-linterpool", "-pthread")
+    paths = tuple(f"-Wl,-rpath,{folder}" for folder in libraries)
+    return build(EXTENSIONS / f"{name}.cpp", name, with_torch=True, options=(*options, *paths), program=True)
 
 
 @pytest.fixture(scope="module")
@@ -114,16 +122,10 @@ def test_what_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path:
     assert "Run `interpool prepare` again with --import" in done.stderr
 
 
-def test_a_program_may_change_its_environment_while_interpreters_start_and_read_it(
-    prepared: Path, tmp_path: Path
-) -> None:
-    source = PROGRAMS / "environment"
-    configured = run("cmake", "-S", source, "-B", tmp_path, f"-Dinterpool_DIR={CMAKE_DIR}")
-    assert configured.returncode == 0, configured.stderr
-    built = run("cmake", "--build", tmp_path)
-    assert built.returncode == 0, built.stdout + built.stderr
+def test_a_program_may_change_its_environment_while_interpreters_start_and_read_it(prepared: Path) -> None:
+    program = linked("environment")
     for _ in range(2):  # it crashed every other time
-        done = run(tmp_path / "environment", INTERPOOL_PREPARED=str(prepared))
+        done = run(program, INTERPOOL_PREPARED=str(prepared))
         assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
 
 
@@ -197,11 +199,5 @@ def test_the_library_works_beside_a_python_too() -> None:
 
 
 def test_a_programs_own_torch_is_as_it_was_after_a_session(prepared: Path) -> None:
-    native = CMAKE_DIR.parents[2]
-    libraries = (native / "lib", Path(torch.__file__).parent / "lib")
-    options = (f"-I{native / 'include'}", f"-L{native / 'lib'}", "-linterpool", "-pthread")
-    paths = tuple(f"-Wl,-rpath,{folder}" for folder in libraries)
-    source = EXTENSIONS / "after_session.cpp"
-    program = build(source, "after_session", with_torch=True, options=(*options, *paths), program=True)
-    done = run(program, INTERPOOL_PREPARED=str(prepared))
+    done = run(linked("after_session"), INTERPOOL_PREPARED=str(prepared))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "8 4 4\n")

@@ -90,7 +90,7 @@ def _exit_functions() -> str:
     return str(build(EXTENSIONS / "at_exit.c", "at_exit.so", with_torch=False))
 
 
-def test_what_the_host_has_registered_for_its_end_runs_when_nothing_is_under_way() -> None:
+def test_exit_functions_of_the_host_run_and_what_models_print_is_not_lost() -> None:
     done = run_program(
         HOST
         + """
@@ -107,13 +107,17 @@ def compute():
     other.join()
 ''')
         code["compute"]()
+        session.global_("builtins", "print")(f"from {instance.interpreter_id}")
 print("end", flush=True)
 sys.exit(3)
 """,
         _exit_functions(),
     )
     assert_clean(done, returncode=3)
-    assert done.stdout == "end\nexit function\ndestructor\n"
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == ["destructor", "end", "exit function", "from 1", "from 2"]
+    assert lines[0] == "end"
+    assert lines.index("exit function") < lines.index("destructor")
 
 
 @pytest.mark.parametrize("started_by", ["python", "c++"])
@@ -168,21 +172,6 @@ print("end")
     )
     assert_clean(done)
     assert done.stdout == "end\n"
-
-
-def test_what_models_print_and_write_is_not_lost_at_the_end() -> None:
-    done = run_program(
-        """
-        from interpool import InterpreterManager
-        with InterpreterManager(2) as manager:
-            one, other = manager.acquire_session(), manager.acquire_session()
-            one.global_("builtins", "print")("from one")
-            one.close()
-            other.global_("builtins", "print")("from the other")
-        """
-    )
-    assert_clean(done)
-    assert sorted(done.stdout.splitlines()) == ["from one", "from the other"]
 
 
 @pytest.mark.long

@@ -51,16 +51,6 @@ class Watched:
         return self.freed == self.made
 
 
-def test_memory_of_the_hosts_lives_as_long_as_an_interpreter_uses_it(session: InterpreterSession) -> None:
-    watched = Watched()
-    code = Code(session, COUNTING)
-    code["keep"]("x", watched.tensor(10))
-    assert watched.freed == 0
-    assert code.call("total", "x") == 30
-    code["drop"]("x")
-    wait_for(watched.all_freed, "the memory to be freed")
-
-
 def test_memory_of_an_interpreters_lives_as_long_as_the_host_uses_it(session: InterpreterSession) -> None:
     code = Code(session, COUNTING)
     tensor = code.call("make", 10)
