@@ -201,29 +201,6 @@ TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
   for (const Pool::Status& status : pool.status()) EXPECT_EQ(status.affinities.size(), 2U);
 }
 
-TEST(Pool, CountsLeasesAndWhatTheyWaitedForEachModel) {
-  Fakes fakes(1);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  Interpreter& leased = pool.acquire("greedy", 0.0);
-  EXPECT_EQ(pool.status()[0].model, "greedy");
-  std::thread quiet([&] { pool.release(pool.acquire("quiet", std::nullopt)); });
-  ASSERT_TRUE(eventually([&] { return pool.models()["quiet"].waiting == 1; }));
-  ASSERT_TRUE(eventually([&] { return pool.models()["quiet"].longest > 0.002; }));
-  EXPECT_EQ(pool.models()["quiet"].counters.leases, 0);
-  pool.release(leased);
-  quiet.join();
-  auto models = pool.models();
-  EXPECT_EQ(models["greedy"].counters.leases, 1);
-  EXPECT_EQ(models["greedy"].counters.waits.buckets[0], 1);
-  EXPECT_EQ(models["greedy"].counters.waits.seconds, 0);
-  EXPECT_GT(models["greedy"].counters.leased.seconds, 0.002);
-  EXPECT_EQ(models["quiet"].counters.leases, 1);
-  EXPECT_EQ(models["quiet"].counters.waits.buckets[0], 0);
-  EXPECT_GT(models["quiet"].counters.waits.seconds, 0.002);
-  EXPECT_EQ(models["quiet"].waiting, 0);
-}
-
 TEST(Pool, CountsNothingOfAForgottenModel) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());
@@ -232,19 +209,6 @@ TEST(Pool, CountsNothingOfAForgottenModel) {
   pool.forget("a");
   pool.release(leased);
   EXPECT_EQ(pool.models().count("a"), 0);
-}
-
-TEST(Pool, GivesUpAfterTheTimeoutAndNotBefore) {
-  Fakes fakes(1);
-  const auto shared = std::make_shared<Pool>(fakes.all());
-  Pool& pool = *shared;
-  Interpreter& leased = pool.acquire("", 0.0);
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_THROW(pool.acquire("", 0.05), LeaseTimeoutError);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
-  EXPECT_EQ(pool.waiting(), 0U);
-  pool.release(leased);  // is not handed to the one that left
-  expect_all_free(pool);
 }
 
 TEST(Pool, WaitsAsGoodAsForEverWhenTheTimeoutExceedsTheClock) {

@@ -110,16 +110,6 @@ TEST_F(RouterTest, IsWhatC10Finds) {
   }
 }
 
-TEST_F(RouterTest, PutsADecrefOffInsideAnotherInterpreter) {
-  router().incref(object(2));
-  enter(1);
-  router().decref(object(2));
-  EXPECT_EQ(references(2), 2);  // not yet, and not under interpreter 1's GIL
-  EXPECT_EQ(world().later[1].run(), 0U);
-  EXPECT_EQ(world().later[2].run(), 1U);
-  EXPECT_EQ(references(2), 1);
-}
-
 TEST_F(RouterTest, TriesOnlyWhatIsAlive) {
   c10::impl::PyObjectSlot slot;
   EXPECT_FALSE(router().try_incref(slot));

@@ -15,7 +15,7 @@ import torch
 from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
 from mappings import mappings
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterManager
 
 without_a_device = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 
@@ -125,22 +125,6 @@ def on_thread(expressions):
         assert told == [expected] * 3
         assert undisturbed == [(6.0, "cpu")] * 50
         assert [code.call("work") for code in codes] == [(6.0, "cpu")] * 3
-
-
-def test_a_device_is_a_name_until_something_is_put_there(session: InterpreterSession) -> None:
-    source = """
-    import copy, pickle
-    import torch
-    device = torch.device("cuda:7")
-    said = [str(device), device.type, device.index]
-    same = [torch.device("cuda", 7), pickle.loads(pickle.dumps(device)), copy.deepcopy(device)]
-    same = [other == device and hash(other) == hash(device) for other in same]
-    chosen = str(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    """
-    code = Code(session, source)
-    assert code["said"].to_value() == ["cuda:7", "cuda", 7]
-    assert code["same"].to_value() == [True] * 3
-    assert code["chosen"].to_value() == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_a_default_device_is_that_of_the_call_that_chose_it(manager: InterpreterManager) -> None:

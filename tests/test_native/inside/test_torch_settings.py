@@ -128,15 +128,13 @@ def test_a_session_of_nobody_in_particular_starts_afresh(manager: InterpreterMan
         assert read(session, "torch.initial_seed()") != 5
 
 
-@pytest.mark.parametrize(
-    "where", ["fp32_precision", "mkldnn.matmul.fp32_precision", "cudnn.rnn.fp32_precision"]
-)
+@pytest.mark.parametrize("where", ["fp32_precision", "cudnn.rnn.fp32_precision"])
 def test_a_session_of_nobody_in_particular_computes_as_exactly_as_a_new_process(
     manager: InterpreterManager, where: str
 ) -> None:
     with lease_in(manager, "", 0) as session:
         fresh = read(session, f"torch.backends.{where}")
-        value = "ieee" if where.startswith("cudnn") else "bf16" if where.startswith("mkldnn") else "tf32"
+        value = "ieee" if where.startswith("cudnn") else "tf32"
         Code(session, f"import torch; torch.backends.{where} = {value!r}")
         assert read(session, f"torch.backends.{where}") == value != fresh
     with lease_in(manager, "", 0) as session:
