@@ -219,63 +219,52 @@ def test_what_a_model_leaves_set_reaches_neither_the_host_nor_the_next_session(
     on_a_thread_of_its_own(work)
 
 
-def test_hooks_that_the_host_set_for_saved_tensors_are_not_called_inside() -> None:
-    done = run_program("""
-        import torch
-        from interpool import InterpreterManager
+def test_hooks_that_the_host_set_for_saved_tensors_are_not_called_inside(session: InterpreterSession) -> None:
+    calls = []
 
-        def hook(tensor):
-            calls.append(1)
-            return tensor
+    def hook(tensor: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return tensor
 
-        calls = []
-        source = '''
-        import torch
-        x = torch.ones(2, requires_grad=True)
-        for _ in range(100):
-            (x * x).sum().backward()
-        gradient = x.grad
-        '''
-        with InterpreterManager(1) as manager, manager.acquire_session() as session:
-            names = session.global_("builtins", "dict")()
-            with torch.autograd.graph.saved_tensors_hooks(hook, hook):
-                session.global_("builtins", "exec")(source.replace(" " * 8, ""), names)
-            print(names.attr("__getitem__")("gradient").to_value().tolist(), len(calls))
-        """)
-    assert_clean(done)
-    assert done.stdout == "[200.0, 200.0] 0\n"
+    source = """
+    import torch
+    x = torch.ones(2, requires_grad=True)
+    for _ in range(100):
+        (x * x).sum().backward()
+    gradient = x.grad
+    """
+
+    def work() -> None:
+        with torch.autograd.graph.saved_tensors_hooks(hook, hook):
+            code = Code(session, source)
+        assert code["gradient"].to_value().tolist() == [200.0, 200.0]
+
+    on_a_thread_of_its_own(work)
+    assert calls == []
 
 
-def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without_floating_point_traps() -> (
-    None
-):
-    done = run_program("""
-        from interpool import InterpreterManager
-
-        source = '''
-        import threading, weakref
-        import numpy, torch
-        seen, gone = [], threading.Event()
-        def divide(one, three):
-            seen.append((threading.current_thread() is threading.main_thread(), round(one / three, 2)))
-            gone.set()
-        def make(one, three):
-            array = numpy.ones(4)
-            weakref.finalize(array, divide, one, three).atexit = False
-            return torch.from_numpy(array)
-        def what():
-            gone.wait(60)
-            return seen
-        '''
-        with InterpreterManager(1) as manager, manager.acquire_session() as session:
-            names = session.global_("builtins", "dict")()
-            session.global_("builtins", "exec")(source.replace(" " * 8, ""), names)
-            tensor = names.attr("__getitem__")("make")(1.0, 3.0).to_value()
-            del tensor  # the host's last reference: the array dies inside, where nobody visits
-            print(names.attr("__getitem__")("what")().to_value())
-        """)
-    assert_clean(done)
-    assert done.stdout == "[(True, 0.33)]\n"
+def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without_floating_point_traps(
+    session: InterpreterSession,
+) -> None:
+    source = """
+    import threading, weakref
+    import numpy, torch
+    seen, gone = [], threading.Event()
+    def divide(one, three):
+        seen.append((threading.current_thread() is threading.main_thread(), round(one / three, 2)))
+        gone.set()
+    def make(one, three):
+        array = numpy.ones(4)
+        weakref.finalize(array, divide, one, three).atexit = False
+        return torch.from_numpy(array)
+    def what():
+        gone.wait(60)
+        return seen
+    """
+    code = Code(session, source)
+    tensor = code.call("make", 1.0, 3.0)
+    del tensor  # the host's last reference: the array dies inside, where nobody visits
+    assert code.call("what") == [(True, 0.33)]
 
 
 def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() -> None:
