@@ -73,9 +73,7 @@ class Model:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--keep", action="store_true", help="leave the server running")
-    keep = parser.parse_args().keep
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
     models = [
@@ -83,7 +81,7 @@ def main() -> int:
         Model("convnet", "sample.png", _images()),
     ]
     try:
-        return run(models, keep=keep)
+        return run(models)
     except (AssertionError, DemoError, subprocess.SubprocessError) as error:
         console.print("[red]The demo failed:[/]")
         say(str(error))
@@ -93,10 +91,10 @@ def main() -> int:
         return 130
 
 
-def run(models: list[Model], *, keep: bool) -> int:
+def run(models: list[Model]) -> int:
     for model in models:
         pack(model)
-    kept = failed = False
+    failed = False
     server = Server(STORE)
     try:
         with step("starting TorchServe, whose workers will be interpool's"):
@@ -110,17 +108,13 @@ def run(models: list[Model], *, keep: bool) -> int:
         show_pool(server, models)
         show_curl(server, models)
         failed = not all(each <= TOLERANCE for model in models for each in model.differences())
-        if keep and not failed:
-            kept = True
-            show_kept(server)
     except BaseException:
         failed = True
         raise
     finally:
-        if not kept:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
-            with step("stopping what was started"):
-                server.leave(keep_logs=failed)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
+        with step("stopping what was started"):
+            server.leave(keep_logs=failed)
     if failed:
         console.print("[red]Some answers differ from the ordinary Python process's.[/]")
         return 1
@@ -221,7 +215,7 @@ def show_answers(models: list[Model]) -> None:
 
 def show_processes(server: Server) -> None:
     """One process holds the models; the workers before it are small."""
-    hosts = {pool["pid"] for pool in server.pools()}
+    hosts = {pool["pid"] for pool in server.pools().values()}
     table = Table("pid", "process", "memory (PSS)", title="what is running")
     for process in sorted(server.processes(), key=lambda each: each.pid):
         what = _describe(process, hosts)
@@ -232,7 +226,7 @@ def show_processes(server: Server) -> None:
 
 def show_pool(server: Server, models: list[Model]) -> None:
     """How many interpreters there are, in which process, and what each has done."""
-    for pool in server.pools():
+    for pool in server.pools().values():
         interpreters = pool["interpreters"]["interpreters"]
         workers = len(pool["workers"])
         say(
@@ -262,17 +256,6 @@ def show_curl(server: Server, models: list[Model]) -> None:
         say("  " + shlex.join(_predict_command(server, model)))
     url = f"{server.management}/models/{models[0].name}?min_worker=6&max_worker=6&synchronous=true"
     say("  " + shlex.join(["curl", "-sS", "-X", "PUT", url]))
-
-
-def show_kept(server: Server) -> None:
-    environment = " ".join(f"{name}={value}" for name, value in server.own_environment.items())
-    say(f"The server goes on running; its logs are in {server.logs}.")
-    say(f"  inference   {server.inference}")
-    say(f"  management  {server.management}")
-    say(f"  metrics     {server.metrics}/metrics")
-    say(f"  curl -sS {server.metrics}/metrics")
-    say(f"  {environment} {BIN}/interpool status")
-    say(f"To stop it:\n  {environment} {BIN}/torchserve --stop")
 
 
 def _predict_command(server: Server, model: Model) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 import urllib.parse
 from pathlib import Path
@@ -53,14 +51,3 @@ class Server(TorchServe):
     def register_url(self, archive: str, **query: object) -> str:
         """The URL whose POST registers an archive of the store."""
         return f"{self.management}/models?" + urllib.parse.urlencode({"url": archive, **query})
-
-    def pools(self) -> list[dict[str, Any]]:
-        """What `interpool status --json` says of this server's pools."""
-        done = subprocess.run(
-            [BIN / "interpool", "status", "--json"],
-            env=os.environ | self.own_environment,
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        pools: list[dict[str, Any]] = json.loads(done.stdout)
-        return pools

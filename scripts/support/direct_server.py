@@ -6,13 +6,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Self
 
 import psutil
-from local_server import INTERPOOL, Answer, free_ports
+from local_server import INTERPOOL, Answer, ask, free_ports
 from waiting import wait_for
 
 
@@ -81,9 +80,4 @@ class DirectServer:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
         asked = urllib.request.Request(self.inference + path, body, headers or {}, method=method)
-        try:
-            with urllib.request.urlopen(asked, timeout=120) as answer:
-                return Answer(answer.status, answer.read(), answer.headers)
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(error.code, error.read(), error.headers)
+        return ask(asked, timeout=120)

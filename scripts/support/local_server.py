@@ -47,6 +47,16 @@ class Answer:
         return json.loads(self.body)
 
 
+def ask(request: urllib.request.Request, timeout: float) -> Answer:
+    """Send a request; gives any answer, an error's too. Raises OSError without one."""
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return Answer(answer.status, answer.read(), answer.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.read(), error.headers)
+
+
 @dataclass
 class TorchServe:
     """A TorchServe that runs in the background, in a directory of its own.
@@ -225,13 +235,7 @@ class TorchServe:
             words = {n: str(v).lower() if isinstance(v, bool) else v for n, v in query.items()}
             url += "?" + urllib.parse.urlencode(words)
         headers = {"Content-Type": content_type} if content_type else {}
-        asked = urllib.request.Request(url, body, headers, method=method)
-        try:
-            with urllib.request.urlopen(asked, timeout=timeout) as answer:
-                return Answer(answer.status, answer.read(), answer.headers)
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(error.code, error.read(), error.headers)
+        return ask(urllib.request.Request(url, body, headers, method=method), timeout)
 
     def get(self, path: str) -> Answer:
         try:

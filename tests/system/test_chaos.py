@@ -1,4 +1,4 @@
-"""Innocent models stay right and are soon served again, whatever happens; nothing is left or grows."""
+"""Innocent models stay right and are soon served again, whatever happens; nothing is left."""
 
 from __future__ import annotations
 
@@ -28,12 +28,3 @@ def test_a_minute_of_chaos_leaves_no_wrong_answer_and_nothing_behind() -> None:
     done = run_chaos("--seconds=60")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 1: passed" in done.stdout
-
-
-@pytest.mark.long
-def test_a_leak_that_is_planted_is_found() -> None:
-    done = run_chaos("--seconds=0", "--plant=dirty")
-    assert done.returncode == 1, done.stdout + done.stderr
-    faults = [line for line in done.stdout.splitlines() if line.startswith("FAULT")]
-    assert faults
-    assert all(": dirty grew from" in fault for fault in faults), done.stdout

@@ -77,6 +77,17 @@ SMALL = {
             "packaged: movable object",
         ],
     ),
+    "session": Small(
+        ["--rounds=4", "--calls=20"],
+        [
+            "plain call",
+            "lease",
+            "call in an open session",
+            "by hand",
+            "call of a movable object",
+            *(f"tensor of {size:,}" for size in (10, 1_000, 100_000, 10_000_000)),
+        ],
+    ),
     "startup": Small(
         ["--rounds=1"],
         [

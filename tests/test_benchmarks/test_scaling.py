@@ -11,7 +11,7 @@ import pytest
 from bench import measured
 from paths import ROOT
 
-from benchmarks.scaling import benchmark, suite
+from benchmarks.scaling import suite
 from benchmarks.shared import shared_python
 
 SCALING = {
@@ -56,10 +56,6 @@ def test_processes_can_run_the_shared_library_of_a_python_that_has_python_linked
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     done = subprocess.run([program, "-c", asked], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == f"False {sys.version} {tmp_path / 'python'} True", done.stderr
-
-
-def test_the_widths_of_scaling_go_to_twice_the_cores() -> None:
-    assert [benchmark.doubled(most) for most in (2, 4, 12)] == [[1, 2], [1, 2, 4], [1, 2, 4, 8, 12]]
 
 
 @pytest.mark.long

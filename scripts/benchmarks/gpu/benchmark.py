@@ -10,7 +10,6 @@ waited for; threads of one process have a stream each.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import statistics
@@ -36,7 +35,7 @@ SHUT = "there is no GPU that torch can use here; --device cpu measures the same 
 
 @dataclass
 class Curves:
-    """One model's figures, for each way and width; shared/curves.py draws them.
+    """The model's figures, for each way and width; shared/curves.py draws them.
 
     Attributes:
         model: its name.
@@ -45,7 +44,7 @@ class Curves:
         memory_mb: what all of them have in use, less what there was before.
     """
 
-    model: str
+    model: str = models.NAME
     graph: str = "trace"
     rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     memory_mb: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -66,29 +65,22 @@ class Bench:
 
     def __init__(self, device: str, folder: Path) -> None:
         self._device = device
-        self._folder = folder
+        self._archive = folder / "model.ptpkg"
 
-    def pack(self, model: str) -> None:
-        archiving.pack(f"benchmarks.gpu.models:{model}", self._archive(model))
-
-    def _archive(self, model: str) -> Path:
-        return self._folder / f"{model}.ptpkg"
-
-    def start(self, stack: ExitStack, way: str, model: str, most: int) -> list[Worker]:
+    def start(self, stack: ExitStack, way: str, most: int) -> list[Worker]:
         """Workers that have all given the right answer; the stack ends them."""
 
         def one(mode: str, width: int) -> Worker:
-            archive = str(self._archive(model))
-            worker = Worker("gpu.worker", mode, model, self._device, str(width), archive)
+            worker = Worker("gpu.worker", mode, self._device, str(width), str(self._archive))
             stack.callback(worker.kill)
             return worker
 
         workers = [one("process", 1) for _ in range(most)] if way == PROCESSES else [one(way, most)]
-        expected = _expected(model)
+        expected = _expected()
         for worker in workers:
             said = float(worker.wait_ready())
             if not math.isclose(said, expected, rel_tol=0.02):  # devices round in their own ways
-                raise RuntimeError(f"{way}, {model}: the answer is {said}, not {expected}")
+                raise RuntimeError(f"{way}: the answer is {said}, not {expected}")
         return workers
 
     def used_mb(self, workers: list[Worker]) -> float:
@@ -98,22 +90,22 @@ class Bench:
             return (total - free) / MB
         return sum(psutil.Process(worker.pid).memory_full_info().pss for worker in workers) / MB
 
-    def memory_of(self, way: str, model: str, width: int) -> float:
+    def memory_of(self, way: str, width: int) -> float:
         """What so many take, alone on the device."""
         with ExitStack() as stack:
             before = self.used_mb([])
-            workers = self.start(stack, way, model, width)
+            workers = self.start(stack, way, width)
             return self.used_mb(workers) - before
 
-    def curves(self, model: str, widths: list[int], rounds: int, seconds: float) -> Curves:
-        """Everything about one model."""
-        found = Curves(model)
-        self.pack(model)
+    def curves(self, widths: list[int], rounds: int, seconds: float) -> Curves:
+        """Everything."""
+        found = Curves()
+        archiving.pack("benchmarks.gpu.models:large", self._archive)
         for way in WAYS:
-            found.memory_mb[way] = {width: self.memory_of(way, model, width) for width in widths}
+            found.memory_mb[way] = {width: self.memory_of(way, width) for width in widths}
         found.rates = {way: {width: [] for width in widths} for way in WAYS}
         with ExitStack() as stack:
-            workers = {way: self.start(stack, way, model, max(widths)) for way in WAYS}
+            workers = {way: self.start(stack, way, max(widths)) for way in WAYS}
             turns = [(way, width) for width in widths for way in WAYS]
             for number in range(rounds):
                 turn = number * len(WAYS) // rounds
@@ -128,34 +120,29 @@ class Bench:
         return found
 
 
-def _expected(model: str) -> float:
+def _expected() -> float:
     """The model's answer in this process, on the CPU."""
     from benchmarks.gpu import guest
 
-    return guest.answer(models.MODELS[model](), model, "cpu")
+    return guest.answer(models.large(), "cpu")
 
 
 def line(found: Curves, widths: list[int]) -> str:
-    """Rates and memory of a model."""
+    """Rates and memory."""
     words = []
     for way in WAYS:
         rates = "/".join(f"{statistics.median(found.rates[way][width]):.4g}" for width in widths)
         words.append(f"{way} {rates} calls/s, {found.further_mb(way):.0f} MB for a further one")
-    return f"{found.model}, at {'/'.join(map(str, widths))}: {'; '.join(words)}"
+    return f"at {'/'.join(map(str, widths))}: {'; '.join(words)}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        prog="scripts/bench gpu",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.parser("gpu", __doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, all ways in each")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement")
-    parser.add_argument("--models", nargs="+", choices=list(models.MODELS), default=list(models.MODELS))
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--layers", type=int, default=24, help="of the large model, 50 MB each")
+    parser.add_argument("--layers", type=int, default=24, help="of the model, 50 MB each")
     parser.add_argument("--plot", type=Path, default=report.RESULTS / "gpu.svg")
     options = parser.parse_args()
     on_gpu = options.device.startswith("cuda")
@@ -166,38 +153,30 @@ def main() -> None:
     torch.set_num_threads(1)
     widths = sorted({*options.widths})
     most = widths[-1]
-    suite = []
     with tempfile.TemporaryDirectory(prefix="interpool-gpu-") as folder:
-        for model in options.models:
-            bench = Bench(options.device, Path(folder))
-            suite.append(bench.curves(model, widths, options.rounds, options.seconds))
-            print(line(suite[-1], widths), flush=True)
-    draw([asdict(each) for each in suite], options.plot)
+        found = Bench(options.device, Path(folder)).curves(widths, options.rounds, options.seconds)
+    print(line(found, widths), flush=True)
+    draw([asdict(found)], options.plot)
     print(f"plot: {options.plot}")
-    bars = []
-    for each in suite:
-        over = each.ratio(INTERPRETERS, PROCESSES, most)
-        bars.append(report.Bar(f"{each.model}: interpreters over processes, {most} of them", over, 0.95))
-        if len(widths) > 1:
-            least_mb = 1.0  # of an interpreter's: what is less cannot be told from nothing
-            less = each.further_mb(PROCESSES) / max(least_mb, each.further_mb(INTERPRETERS))
-            bars.append(
-                report.Bar(f"{each.model}: memory of a further process over an interpreter's", less, 1.0)
-            )
+    over = found.ratio(INTERPRETERS, PROCESSES, most)
+    bars = [report.Bar(f"interpreters over processes, {most} of them", over, 0.95)]
+    if len(widths) > 1:
+        least_mb = 1.0  # of an interpreter's: what is less cannot be told from nothing
+        less = found.further_mb(PROCESSES) / max(least_mb, found.further_mb(INTERPRETERS))
+        bars.append(report.Bar("memory of a further process over an interpreter's", less, 1.0))
     doubt = "" if on_gpu else "this is the CPU, and the bars are a GPU's"
     report.finish(
         "gpu",
         {
-            f"{each.model}: {way} x {width}": values
-            for each in suite
-            for way, by_width in each.rates.items()
+            f"{way} x {width}": values
+            for way, by_width in found.rates.items()
             for width, values in by_width.items()
         },
         "calls/s",
         bars,
         doubt,
-        suite=[asdict(each) for each in suite],
-        further_mb={each.model: {way: each.further_mb(way) for way in WAYS} for each in suite},
+        suite=[asdict(found)],
+        further_mb={way: found.further_mb(way) for way in WAYS},
         device=torch.cuda.get_device_name(options.device) if on_gpu else "cpu",
         torch=torch.__version__,
         options={**vars(options), "plot": str(options.plot)},

@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.models import inputs_of
+from benchmarks.gpu.models import inputs
 
 WARM = 3
 Model = Callable[[torch.Tensor], Any]
 
 
-def answer(model: Model, name: str, device: str) -> float:
+def answer(model: Model, device: str) -> float:
     """What tells whether it computes what it should; warms it, too."""
-    x = inputs_of(name, device)
+    x = inputs(device)
     with torch.inference_mode():
         for _ in range(WARM):
             y = model(x)
     return float(y.double().abs().mean())
 
 
-def repeat(model: Model, name: str, device: str, seconds: float) -> float:
+def repeat(model: Model, device: str, seconds: float) -> float:
     """Calls a second, each waited for, on a stream of this thread's own; one at least."""
-    x = inputs_of(name, device)
+    x = inputs(device)
     on_gpu = device.startswith("cuda")
     stream = torch.cuda.Stream(device) if on_gpu else None
     count = 0

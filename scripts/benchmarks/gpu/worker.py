@@ -2,7 +2,7 @@
 
 Its arguments:
 
-    process|graph|interpreters MODEL DEVICE MOST ARCHIVE
+    process|graph|interpreters DEVICE MOST ARCHIVE
 
 WIDTH, up to MOST, is how many call the model at once. ``process``: this Python has it. ``graph``: the same
 with what torch.jit.trace makes of it. ``interpreters``: a private interpreter for each thread; the model is
@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
 from typing import Any
 
-from benchmarks.shared.at_once import AtOnce, Loop, in_threads, wait_until
+from benchmarks.shared.at_once import AtOnce, Loop, in_threads, serve
 
 ENTRY = ("interpool-archive", "entry.pkl")
 GUEST = "benchmarks.gpu.guest"  # interpreters find modules where this process does
@@ -32,7 +31,7 @@ def agreed(answers: list[float]) -> float:
     return most
 
 
-def in_interpreters(name: str, device: str, most: int, archive: str) -> tuple[float, AtOnce]:
+def in_interpreters(device: str, most: int, archive: str) -> tuple[str, AtOnce]:
     """The answer, and the work."""
     from interpool import InterpreterManager
 
@@ -45,42 +44,35 @@ def in_interpreters(name: str, device: str, most: int, archive: str) -> tuple[fl
 
     def loop(session: Any) -> Loop:
         own = session.from_movable(placed)
-        answers.append(float(session.global_(GUEST, "answer")(own, name, device).to_value()))
+        answers.append(float(session.global_(GUEST, "answer")(own, device).to_value()))
         repeat = session.global_(GUEST, "repeat")
-        return lambda seconds: float(repeat(own, name, device, seconds).to_value())
+        return lambda seconds: float(repeat(own, device, seconds).to_value())
 
     loops = [loop(session) for session in sessions]
-    return agreed(answers), in_threads(loops)
+    return str(agreed(answers)), in_threads(loops)
 
 
-def in_this_python(mode: str, name: str, device: str, most: int) -> tuple[float, AtOnce]:
+def in_this_python(mode: str, device: str, most: int) -> tuple[str, AtOnce]:
     """The answer, and the work."""
     import torch
 
     from benchmarks.gpu import guest, models
 
     torch.set_num_threads(1)
-    model: Any = models.MODELS[name]().to(device)
+    model: Any = models.large().to(device)
     if mode == "graph":
         with torch.inference_mode():
-            model = torch.jit.trace(model, models.inputs_of(name, device))
-    said = guest.answer(model, name, device)
-    return said, in_threads([functools.partial(guest.repeat, model, name, device)] * most)
+            model = torch.jit.trace(model, models.inputs(device))
+    said = guest.answer(model, device)
+    return str(said), in_threads([functools.partial(guest.repeat, model, device)] * most)
 
 
 def main() -> None:
-    mode, name, device, most, archive = sys.argv[1:]
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    mode, device, most, archive = sys.argv[1:]
     if mode == "interpreters":
-        said, work = in_interpreters(name, device, int(most), archive)
+        serve(lambda: in_interpreters(device, int(most), archive))
     else:
-        said, work = in_this_python(mode, name, device, int(most))
-    print("ready", said, file=out, flush=True)
-    for line in sys.stdin:
-        seconds, start, width = line.split()
-        wait_until(float(start))
-        print(work(float(seconds), float(start), int(width)), file=out, flush=True)
+        serve(lambda: in_this_python(mode, device, int(most)))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ RECOVERY = "ready after the host was killed, s"
 
 def archive(store: Path, work: Path, names: list[str]) -> None:
     package = work / "named.ptpkg"
-    archiving.pack("benchmarks.many.handler:build", package)
+    archiving.pack("benchmarks.many.handler:Named", package)
     handler = archiving.handler()
     for name in names:
         generate_model_archive(

@@ -22,7 +22,3 @@ class Named:
             {"model": self.name, "id": row["id"], "y": y.tolist()}
             for row, y in zip(rows, answers, strict=True)
         ]
-
-
-def build() -> Named:
-    return Named()

@@ -27,6 +27,8 @@ from benchmarks.shared import report, tiny_archives
 from benchmarks.shared.checkout import program
 from benchmarks.shared.server_memory import MB, served
 
+HANDLERS = 10  # ordinary archives
+
 
 def interpreters(further: int, full: bool) -> dict[str, float]:
     """What process.py measured."""
@@ -96,7 +98,6 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="*", default=[1, 2, 10, 50])
     parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument("--stock-workers", type=int, default=8, help="the most that are really started")
-    parser.add_argument("--handlers", type=int, default=10, help="ordinary archives, two workers each")
     options = parser.parse_args()
     measured: dict[str, list[float]] = {}
     for _ in range(options.rounds):
@@ -147,16 +148,14 @@ def main() -> None:
         print(f"  one more stock worker: {one:.0f} MB; one, {stock[1, 1]:.0f} MB; two, {stock[1, 2]:.0f} MB")
         least = min(grid, key=lambda each: each[0] * each[1])
         bars.append(report.Bar("stock over pool, fewest workers", table[0]["stock, MB"] / pool[least], 1.0))
-    ordinary: dict[str, float] = {}
-    if options.handlers:
-        ordinary = handlers.measure(options.handlers, 2)
-        each = (
-            f"{name} {ordinary[f'{name}, MB']:.0f} MB in {ordinary[f'{name}, s']:.0f} s"
-            for name in ("pool", "stock")
-        )
-        print(f"  {options.handlers} ordinary handlers x 2 workers: {', '.join(each)}")
-        ratio = 0.13 * ordinary["stock, MB"] / ordinary["pool, MB"]
-        bars.append(report.Bar("0.13 of stock's over the pool's, ordinary handlers", ratio, 1.0))
+    ordinary = handlers.measure(HANDLERS, 2)
+    each = (
+        f"{name} {ordinary[f'{name}, MB']:.0f} MB in {ordinary[f'{name}, s']:.0f} s"
+        for name in ("pool", "stock")
+    )
+    print(f"  {HANDLERS} ordinary handlers x 2 workers: {', '.join(each)}")
+    ratio = 0.13 * ordinary["stock, MB"] / ordinary["pool, MB"]
+    bars.append(report.Bar("0.13 of stock's over the pool's, ordinary handlers", ratio, 1.0))
     report.finish("memory", measured, "", bars, table=table, ordinary=ordinary, options=vars(options))
 
 

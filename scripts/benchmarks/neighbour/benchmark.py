@@ -35,7 +35,7 @@ ALONE, BESIDE = "alone", "beside a greedy one"
 def archive(store: Path, work: Path, hermetic: bool) -> None:
     """``quiet.mar``, ``greedy.mar`` and, for the pool, ``shared.mar``: one handler's code."""
     if hermetic:
-        arguments = archiving.hermetic("benchmarks.neighbour.handler:build", work / "busy.ptpkg")
+        arguments = archiving.hermetic("benchmarks.neighbour.handler:Busy", work / "busy.ptpkg")
     else:
         arguments = archiving.ordinary("benchmarks.neighbour.handler:Busy", work)
     config = work / "share.yaml"
@@ -46,8 +46,8 @@ def archive(store: Path, work: Path, hermetic: bool) -> None:
 
 
 @contextlib.contextmanager
-def server(name: str, folder: Path, interpreters: str) -> Iterator[TorchServe]:
-    environment = {"INTERPOOL_INTERPRETERS": interpreters}  # an empty variable counts as unset
+def server(name: str, folder: Path) -> Iterator[TorchServe]:
+    environment = {"INTERPOOL_INTERPRETERS": ""}  # an empty variable counts as unset
     with TorchServe(overlay=name == "pool", environment=environment) as running:
         archive(running.store, folder, hermetic=name == "pool")
         for model, workers in (("quiet", 1), ("greedy", GREEDY_WORKERS), ("shared", GREEDY_WORKERS)):
@@ -117,17 +117,13 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=10, help="requests before those that count, in each turn")
     parser.add_argument("--greedy", type=float, default=0.2, help="CPU seconds of a greedy call")
     parser.add_argument("--quiet", type=float, default=0.02, help="CPU seconds of a quiet call")
-    parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
     options = parser.parse_args()
     turns = [("stock", "greedy"), ("pool", "greedy"), ("pool", "shared")]
     measured: dict[str, list[float]] = {}
     rates: dict[str, list[float]] = {}
     others: list[float] = []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(server(name, Path(folder), options.interpreters))
-            for name in ("stock", "pool")
-        }
+        servers = {name: stack.enter_context(server(name, Path(folder))) for name in ("stock", "pool")}
         for running in servers.values():
             ask_quietly(running, options.quiet, 3)
         for round_number in range(options.rounds):

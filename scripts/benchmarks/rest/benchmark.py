@@ -84,7 +84,7 @@ def archive(store: Path, folder: Path, hermetic: bool) -> None:
     """An archive of each handler."""
     for model in ("Tiny", "Empty", "TimedTiny", "TimedEmpty"):
         if hermetic:
-            arguments = archiving.hermetic(f"{handlers.__name__}:{model.lower()}", folder / f"{model}.ptpkg")
+            arguments = archiving.hermetic(f"{handlers.__name__}:{model}", folder / f"{model}.ptpkg")
         else:
             arguments = archiving.ordinary(f"{handlers.__name__}:{model}", folder)
         archiving.archive(model, store, arguments)
@@ -104,7 +104,7 @@ def home_of_at_once(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def server(name: str, options: argparse.Namespace) -> Iterator[TorchServe]:
-    environment = {"INTERPOOL_INTERPRETERS": options.interpreters}  # an empty variable counts as unset
+    environment = {"INTERPOOL_INTERPRETERS": ""}  # an empty variable counts as unset
     environment["INTERPOOL_ORDINARY_ARCHIVES"] = "pool"
     with tempfile.TemporaryDirectory(prefix="ip-home-") as folder:
         environment["REST_LINES"] = "yes" if name == BOUND else ""
@@ -234,7 +234,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 8], help="cases with so many")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], help="cases with so many")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="cases with such batches")
-    parser.add_argument("--interpreters", default="", help="an exact number for the pool; none by default")
     parser.add_argument("--ordinary", action="store_true", help="the pool serves stock's archives")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -63,19 +63,3 @@ class TimedTiny(_Timed, Tiny):
 
 class TimedEmpty(_Timed, Empty):
     """What an Empty takes where it is served."""
-
-
-def empty() -> Empty:
-    return Empty()
-
-
-def tiny() -> Tiny:
-    return Tiny()
-
-
-def timedempty() -> TimedEmpty:
-    return TimedEmpty()
-
-
-def timedtiny() -> TimedTiny:
-    return TimedTiny()

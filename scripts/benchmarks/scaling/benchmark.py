@@ -32,6 +32,8 @@ MODELS = *RECIPES, *WIDE
 PLOT = ROOT / "results" / "scaling-suite.svg"
 LINKED_IN = "two processes, Python linked in"
 GENERATIONS = 3  # of processes
+TOGETHER = "two interpreters", "two threads", "packaged: load_pickle", "packaged: movable object"
+WIDTHS = dict.fromkeys(TOGETHER, 2)  # loops that one process runs at once
 Configurations: TypeAlias = dict[str, list[Worker]]
 SCALES = 1.8  # two processes below this times one: the machine itself does not scale
 
@@ -56,7 +58,8 @@ def measure(start: Callable[[], Configurations], rounds: int, seconds: float) ->
         for round_number in range(generation, rounds, GENERATIONS):
             turn = round_number % len(order)
             for name in order[turn:] + order[:turn]:
-                rate = counted(configurations[name], seconds) / seconds
+                width = WIDTHS.get(name, 1)
+                rate = counted(configurations[name], seconds, width) / seconds
                 measured.setdefault(name, []).append(rate)
         for worker in {id(w): w for group in configurations.values() for w in group}.values():
             worker.stop()

@@ -17,12 +17,11 @@ import contextlib
 import functools
 import importlib
 import multiprocessing
-import os
 import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.shared.at_once import AtOnce, Loop, in_threads, wait_until
+from benchmarks.shared.at_once import AtOnce, Loop, in_threads, serve, wait_until
 
 GUEST = "benchmarks.scaling.guest"  # interpreters find modules where this process does
 
@@ -102,19 +101,13 @@ def in_this_python(mode: str, most: int, root: str, spec: str, stock: str) -> tu
 
 def main() -> None:
     mode, most, root, spec, stock, archive = sys.argv[1:]
-    # A model may print; what is said to the benchmark goes where nobody else writes.
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    work: AtOnce | None
-    if mode == "interpreters":
-        said, work = "", in_interpreters(archive, stock, int(most))
-    else:
-        said, work = in_this_python(mode, int(most), root, spec, stock)
-    print("ready", said, file=out, flush=True)
-    for line in sys.stdin:
-        seconds, start, width = line.split()
-        assert work is not None
-        print(work(float(seconds), float(start), int(width)), file=out, flush=True)
+
+    def prepare() -> tuple[str, AtOnce | None]:
+        if mode == "interpreters":
+            return "", in_interpreters(archive, stock, int(most))
+        return in_this_python(mode, int(most), root, spec, stock)
+
+    serve(prepare)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One process of the scaling benchmark: waits for ``SECONDS START`` lines, prints counts.
+"""One process of the scaling benchmark: waits for ``SECONDS START WIDTH`` lines, prints counts.
 
 Its arguments:
 
@@ -14,27 +14,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
-
-def overlapping(loops: list[Callable[[float], int]], seconds: float) -> int:
-    """Run all loops at once, each in a thread; the sum of what they count."""
-    counts = [0] * len(loops)
-    barrier = threading.Barrier(len(loops))
-
-    def run(index: int) -> None:
-        barrier.wait()
-        counts[index] = loops[index](seconds)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(loops))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts)
+from benchmarks.shared.at_once import Loop, in_threads, serve
 
 
 def packaged(how: str, width: int, archive: str) -> Any:
@@ -52,7 +34,7 @@ def packaged(how: str, width: int, archive: str) -> Any:
     return model
 
 
-def loops_of(mode: str, width: int) -> list[Callable[[float], int]]:
+def loops_of(mode: str, width: int) -> list[Loop]:
     """The loops that this process runs at once."""
     if mode == "pool":
         from interpool import InterpreterManager
@@ -60,7 +42,7 @@ def loops_of(mode: str, width: int) -> list[Callable[[float], int]]:
         manager = InterpreterManager(width)
         sessions = [manager.acquire_session() for _ in range(width)]
 
-        def loop(index: int) -> Callable[[float], int]:
+        def loop(index: int) -> Loop:
             iterate = sessions[index].global_("benchmarks.shared.tiny", "iterate")
             return lambda seconds: int(iterate(seconds).to_value())
 
@@ -79,12 +61,8 @@ def loops_of(mode: str, width: int) -> list[Callable[[float], int]]:
 
 
 def main() -> None:
-    loops = loops_of(sys.argv[1], int(sys.argv[2]))
-    print("ready", flush=True)
-    for line in sys.stdin:
-        seconds, start = map(float, line.split())
-        time.sleep(max(0.0, start - time.time()))
-        print(overlapping(loops, seconds), flush=True)
+    width = int(sys.argv[2])
+    serve(lambda: ("", in_threads(loops_of(sys.argv[1], width))))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import contextlib
 import itertools
 import json
 import os
-import statistics
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -28,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from marked import markdown_table
 from waiting import wait_for
 
 from benchmarks.serving import environment
@@ -86,10 +84,6 @@ class Found:
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
-
-    def middle(self, model: str, name: str, what: str, workers: int) -> float:
-        values: list[float] = getattr(self.figures[model][name], what)[workers]
-        return statistics.median(values)
 
 
 class WrongAnswerError(RuntimeError):
@@ -188,34 +182,6 @@ def measure(folder: Path, options: argparse.Namespace) -> Found:
     return found
 
 
-def table(found: Found, workers: list[int]) -> str:
-    """All of it, in Markdown; medians over the rounds."""
-    most = max(workers)
-    head = ["model", "framework"]
-    for count in workers:
-        head += [f"requests/s, {count} workers", "p50 / p99, ms", "memory: workers + frontends, MB"]
-    head += [f"1 to {most} workers, s", "start to first answer, s", "another model to its answer, s"]
-    lines: list[list[str]] = []
-    for model, by_name in found.figures.items():
-        for name, figures in by_name.items():
-            line = [model, name]
-            for count in workers:
-                rate, p50, p99, own, frontends = (
-                    found.middle(model, name, what, count)
-                    for what in ("rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb")
-                )
-                line += [f"{rate:,.4g}", f"{p50:.3g} / {p99:.3g}", f"{own:,.0f} + {frontends:,.0f}"]
-            restarted = " (restarted)" if figures.restarts else ""
-            line += [f"{statistics.median(figures.scaled_s):.2f}{restarted}"]
-            line += [f"{statistics.median(figures.first_s):.2f}"]
-            line += [f"{statistics.median(figures.another_s):.2f}" if figures.another_s else "a server each"]
-            lines.append(line)
-    for name, why in found.failed.items():
-        short = " ".join(why.split())[:200].replace("|", "/")
-        lines.append(["all", name, f"none: {short}", *[""] * (len(head) - 3)])
-    return markdown_table(head, lines)
-
-
 def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
     """What is asked of interpool, beside stock TorchServe in the same run."""
     most = max(workers)
@@ -292,8 +258,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="ip-serving-") as folder:
         found = measure(Path(folder), options)
-    written = table(found, options.workers)
-    print(written)
+    for name, why in found.failed.items():
+        print(f"  {name} has no figures: {why}")
     figures = {
         model: {name: asdict(each) for name, each in by_name.items()}
         for model, by_name in found.figures.items()
@@ -312,7 +278,6 @@ def main() -> None:
         "req/s",
         bars_of(found, options.workers),
         doubt,
-        table=written.splitlines(),
         figures=figures,
         failed=found.failed,
         others_cores=found.others,

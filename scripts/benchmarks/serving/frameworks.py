@@ -74,7 +74,7 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
     if made.exists():
         return made
     if hermetic:
-        arguments = archiving.hermetic(f"{handlers.__name__}:{name}", store / f"{name}.ptpkg")
+        arguments = archiving.hermetic(f"{handlers.__name__}:{name.title()}", store / f"{name}.ptpkg")
     else:
         arguments = archiving.ordinary(f"{handlers.__name__}:{name.title()}", store, models.__name__)
     archiving.archive(name, store, arguments)

@@ -29,15 +29,3 @@ class Medium(Handler):
 
 class Waiting(Handler):
     name = "waiting"
-
-
-def small() -> Small:
-    return Small()
-
-
-def medium() -> Medium:
-    return Medium()
-
-
-def waiting() -> Waiting:
-    return Waiting()

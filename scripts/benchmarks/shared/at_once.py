@@ -1,7 +1,9 @@
-"""Loops that run at once, each in a thread, and what all of them reach."""
+"""Loops that run at once, each in a thread, and a process that runs them on demand."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +30,21 @@ def in_threads(loops: list[Loop]) -> AtOnce:
         return sum(rates)
 
     return at_once
+
+
+def serve(prepare: Callable[[], tuple[str, AtOnce | None]]) -> None:
+    """Say ``ready`` and what ``prepare`` says; then answer each line ``SECONDS START WIDTH`` with the rate.
+
+    A model may print, too: what is said to the benchmark goes where nobody else writes.
+    """
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    said, work = prepare()
+    print("ready", said, file=out, flush=True)
+    for line in sys.stdin:
+        seconds, start, width = line.split()
+        assert work is not None
+        print(work(float(seconds), float(start), int(width)), file=out, flush=True)
 
 
 def wait_until(start: float) -> None:

@@ -24,7 +24,3 @@ class Handler:
                 answers.append(self.model(self.x)[0].tolist())
             print(f"answered {request['id']}")
         return answers
-
-
-def build() -> Handler:
-    return Handler()

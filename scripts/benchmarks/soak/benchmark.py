@@ -33,7 +33,7 @@ from benchmarks.soak.slopes import HOUR, Slope, slope_of, verdict
 
 MB = 1e6
 SCALED, CHANGED, FAILING, KILLED, LEAKING = "scaled", "changed", "failing", "killed", "leaking"
-MADE_BY = {SCALED: "steady", CHANGED: "weighty", FAILING: "steady", KILLED: "steady", LEAKING: "leaking"}
+MADE_BY = {SCALED: "Steady", CHANGED: "Weighty", FAILING: "Steady", KILLED: "Steady", LEAKING: "Leaking"}
 WORKERS, MORE_WORKERS = 2, 4
 PAUSE_S = 1.0  # after a change, before the sample: what was freed is gone
 WARM = 0.25  # part of the time whose samples do not count
@@ -95,7 +95,7 @@ class Soaked:
         )
         self._register(name)
         # The control leaks in the server, and not here as well.
-        model = getattr(handlers, "steady" if name == LEAKING else factory)()
+        model = getattr(handlers, "Steady" if name == LEAKING else factory)()
         model.initialize(None)
         for clients, address in ((self.clients, self.server.inference), (self.direct, self._direct)):
             client = Client(address, name, model.one, failing=name == FAILING)
@@ -302,10 +302,10 @@ def judged(samples: list[Sample]) -> tuple[dict[str, dict[str, Any]], list[repor
     return found, bars, doubt
 
 
-def after(samples: list[Sample], part: float) -> list[Sample]:
+def after(samples: list[Sample]) -> list[Sample]:
     """Without those of the first part of the time, but as many as a line needs."""
     begun, end = samples[0].seconds, samples[-1].seconds
-    late = [sample for sample in samples if sample.seconds >= begun + part * (end - begun)]
+    late = [sample for sample in samples if sample.seconds >= begun + WARM * (end - begun)]
     return late if len(late) >= LEAST_SAMPLES // 2 else samples[-LEAST_SAMPLES // 2 :]
 
 
@@ -313,9 +313,6 @@ def main() -> None:
     parser = report.parser("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--long", action="store_true", help="an hour")
-    parser.add_argument(
-        "--warm", type=float, default=WARM, help="part of the time whose samples do not count"
-    )
     parser.add_argument("--control-minutes", type=float, default=1.0, help="of the model that leaks")
     options = parser.parse_args()
     minutes = 60.0 if options.long else options.minutes
@@ -355,9 +352,9 @@ def main() -> None:
     if soaked.ended:
         print(f"  ENDED {soaked.ended}")
         report.finish("soak", latencies if samples else {}, "ms", soaked.certain(), **kept)
-    counted = after(samples, options.warm)
+    counted = after(samples)
     found, bars, doubt = judged(counted)
-    leaked = after(control, options.warm)
+    leaked = after(control)
     leak = slopes_of(leaked)["memory_mb"]
     caught = verdict(leak, limit_of("memory_mb", leaked))
     for what, one in found.items():

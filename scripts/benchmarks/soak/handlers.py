@@ -42,15 +42,3 @@ class Leaking(Steady):
     def one(self, request: dict[str, Any]) -> dict[str, Any]:
         _kept.append(b"x" * LEAK_BYTES)
         return super().one(request)
-
-
-def steady() -> Steady:
-    return Steady()
-
-
-def weighty() -> Weighty:
-    return Weighty()
-
-
-def leaking() -> Leaking:
-    return Leaking()

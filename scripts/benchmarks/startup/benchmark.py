@@ -137,38 +137,30 @@ def scaled_up(
 def main() -> None:
     parser = report.parser("startup", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("first", "workers"), help="leave out the other half")
     options = parser.parse_args()
-    measured: dict[str, list[float]] = {}
-    bars: list[report.Bar] = []
-    extra: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         tiny_archives.archive(Path(folder), Path(folder))
-        if options.only != "workers":
-            measured |= first.measure(Path(folder), ask_once, options.rounds)
-            bars += first_bars(measured)
-        if options.only != "first":
-            more, first_answers, hosts, memory = scaled_up(Path(folder), options.rounds)
-            measured |= more
-            print(f"  one host {hosts}, shims of {', '.join(f'{m:.1f}' for m in memory)} MiB (PSS)")
-            bars += [
-                report.Bar(
-                    "stock over pool, each worker's first answer",
-                    middle(measured, "stock: answered", "pool: answered"),
-                    30.0,
-                ),
-                report.Bar(
-                    "3 x an answer's median over the slowest worker's first",
-                    3 / statistics.median(first_answers["pool"]),
-                    1.0,
-                ),
-                report.Bar(
-                    "stock over pool, PUT alone", middle(measured, "stock: ready", "pool: ready"), 30.0
-                ),
-                report.Bar("one host", 1.0 / max(1, len(hosts)) if hosts else 0.0, 1.0),
-                report.Bar("10 MiB over the largest shim", 10 / max(memory), 1.0),
-            ]
-            extra |= {"hosts": hosts, "shim_pss_mib": memory, "first_answers_over_median": first_answers}
+        measured = first.measure(Path(folder), ask_once, options.rounds)
+        bars = first_bars(measured)
+        more, first_answers, hosts, memory = scaled_up(Path(folder), options.rounds)
+    measured |= more
+    print(f"  one host {hosts}, shims of {', '.join(f'{m:.1f}' for m in memory)} MiB (PSS)")
+    bars += [
+        report.Bar(
+            "stock over pool, each worker's first answer",
+            middle(measured, "stock: answered", "pool: answered"),
+            30.0,
+        ),
+        report.Bar(
+            "3 x an answer's median over the slowest worker's first",
+            3 / statistics.median(first_answers["pool"]),
+            1.0,
+        ),
+        report.Bar("stock over pool, PUT alone", middle(measured, "stock: ready", "pool: ready"), 30.0),
+        report.Bar("one host", 1.0 / max(1, len(hosts)) if hosts else 0.0, 1.0),
+        report.Bar("10 MiB over the largest shim", 10 / max(memory), 1.0),
+    ]
+    extra = {"hosts": hosts, "shim_pss_mib": memory, "first_answers_over_median": first_answers}
     report.finish("startup", measured, "s", bars, **extra)
 
 

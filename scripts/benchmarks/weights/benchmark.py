@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import tempfile
 import time
@@ -240,18 +239,6 @@ def bars_of(found: dict[int, ByServer]) -> list[report.Bar]:
     return bars
 
 
-def line(row: dict[str, Any]) -> str:
-    """A row of the table, printed."""
-    said = []
-    for server in SERVERS:
-        copies = f" ({statistics.median(row[f'{server}_copies']):.2f} copies)" if row["megabytes"] else ""
-        scaled = row[f"{server}_scaled_s"]
-        seconds = f" in {statistics.median(scaled):.2f} s" if scaled else ""
-        said.append(f"{server} {statistics.median(row[f'{server}_mb']):,.0f} MB{copies}{seconds}")
-    said.append(f"stock over pool {report.ratio(row['stock_mb'], row['pool_mb']):.1f}")
-    return f"  {row['megabytes']:5} MB, {row['workers']} workers: {'; '.join(said)}"
-
-
 # ---- the program -----------------------------------------------------------------------------
 
 
@@ -295,16 +282,13 @@ def main() -> None:
                         f"{figures.registered_s[-1]:.2f} s (unpacked in {figures.unpacked_s[-1]:.2f} s)",
                         flush=True,
                     )
-    rows = table(found)
-    for row in rows:
-        print(line(row))
     report.finish(
         "weights",
         flat(found),
         "",
         bars_of(found),
         registrations=registrations(found),
-        table=rows,
+        table=table(found),
         options=vars(options),
     )
 

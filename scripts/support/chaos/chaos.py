@@ -3,9 +3,8 @@
 Each has a client at TorchServe's inference address, and one at the pool's direct address.
 
 A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
-file, a descriptor) fails; so does a host whose mappings or memory grow while it lives. Few live
-long where all is killed: so the last part is without violence, and wears one host out. What is done follows
-from the seed, when it is done does not.
+file, a descriptor) fails; whether a host grows while it lives is for ``scripts/bench soak``. What is done
+follows from the seed, when it is done does not.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import chaos_models  # noqa: E402
-import footprints  # noqa: E402
 import psutil  # noqa: E402
 from local_server import JSON, TorchServe, free_ports  # noqa: E402
 from model_archiver.model_archiver_config import ModelArchiverConfig  # noqa: E402
@@ -46,14 +44,10 @@ ENVIRONMENT = {
     "INTERPOOL_INTERPRETERS": "2",
     "INTERPOOL_MEMORY_MB": "1500",
     "INTERPOOL_CEILING": "4",
-    "INTERPOOL_ORDINARY_ARCHIVES": "pool",
 }
 SAME = 6  # times that counts are looked at, half a second apart
 PATIENCE_S = 120.0  # for the innocent to be served again
 REQUEST_S = 90.0
-WEAR = ("churn", "hostile archive", "evil: raise", "evil: recurse", "evil: chdir", "evil: environment")
-ORDINARY_PART, VERSIONS_PART = 0.25, 0.25  # of the models that leave traces
-WEAR_ROUNDS = 12  # at least, and a tenth of the time
 RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
 
@@ -108,31 +102,17 @@ class Chaos:
         self._packed: dict[str, Path] = {}
         self._read = 0  # of TorchServe's log
 
-    def ordinary_archive(self, name: str) -> str:
-        """Of a model that leaves traces, in the way that its name says."""
-        generate_model_archive(
-            ModelArchiverConfig(
-                model_name=name,
-                handler=str(HERE / "chaos_ordinary.py"),
-                version="1.0",
-                extra_files=str(HERE / "chaos_models.py"),
-                export_path=str(self.server.store),
-                force=True,
-            )
-        )
-        return f"{name}.mar"
-
-    def archive(self, name: str, model: str, version: str = "1.0") -> str:
+    def archive(self, name: str, model: str) -> str:
         if model not in self._packed:
             self._packed[model] = self.server.root / f"{model}.ptpkg"
-            pack(f"chaos_models:{model}", self._packed[model], root=HERE)
+            pack(f"chaos_models:{model.title()}", self._packed[model], root=HERE)
         config = self.server.root / f"{name}.yaml"
         config.write_text(f"responseTimeout: {3 if model == 'evil' else 60}\n")
         generate_model_archive(
             ModelArchiverConfig(
                 model_name=name,
                 handler=str(interpool_handler.__file__),
-                version=version,
+                version="1.0",
                 serialized_file=str(self._packed[model]),
                 export_path=str(self.server.store),
                 config_file=str(config),
@@ -202,29 +182,16 @@ class Chaos:
             self._number += 1
             when = self._chance.choice(["load", "call", "failure"])
             name = f"{way}-{when}-{self._number}"
-            is_ordinary = self._chance.random() < ORDINARY_PART
-            archive = self.ordinary_archive(name) if is_ordinary else self.archive(name, "tracing")
+            archive = self.archive(name, "tracing")
             answer = self.server.register(archive, initial_workers=self._chance.choice([1, 2]))
             if answer.status == 200:
                 for number in range(4):
                     with contextlib.suppress(OSError):
                         self.server.predict(name, {"x": number}, timeout=REQUEST_S)
-                if self._chance.random() < VERSIONS_PART:
-                    self._ask_another_version(name)
             self.server.unregister(name)
             (self.server.store / archive).unlink()
 
         return trace
-
-    def _ask_another_version(self, name: str) -> None:
-        """An innocent version of the same model, beside the one that leaves traces."""
-        other = f"{name}/2.0"
-        if self.server.register(self.archive(name, "innocent", "2.0")).status == 200:
-            for number in range(4):
-                answer = self.server.predict(other, {"x": number}, timeout=REQUEST_S)
-                if answer.status == 200 and answer.json != chaos_models.answer_of(number):
-                    raise RuntimeError(f"a wrong answer of {other}: {answer.text}")
-        self.server.unregister(other)
 
     @contextlib.contextmanager
     def _registered(self, model: str):  # type: ignore[no-untyped-def]
@@ -287,10 +254,8 @@ def descriptors(pid: int) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def settled(
-    server: TorchServe, chaos: Chaos, checked: list[Checked]
-) -> tuple[dict[str, object], footprints.Sample]:
-    """Counts with a fresh host that serves everybody, once they stay the same; and what it takes."""
+def settled(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
+    """Counts with a fresh host that serves everybody, once they stay the same."""
     chaos.kill_host()
     _await_service(checked, time.monotonic())
     server.wait_for_interpreters(2)
@@ -302,9 +267,7 @@ def settled(
         return len(found) >= SAME and all(one == found[-1] for one in found[-SAME:])
 
     wait_for(same, lambda: f"counts that stay: {found[-2:]}")
-    wait_for(lambda: footprints.sample_hosts(server.runtime), "a sample of the host")
-    (taken,) = footprints.sample_hosts(server.runtime).values()
-    return found[-1], taken
+    return found[-1]
 
 
 def moved(server: TorchServe) -> list[str]:
@@ -341,7 +304,6 @@ class Run:
         self, server: TorchServe, chaos: Chaos, checked: list[Checked], options: argparse.Namespace
     ) -> None:
         self.faults: list[str] = []
-        self.lives = footprints.Lives()
         self._server = server
         self._chaos = chaos
         self._checked = checked
@@ -362,10 +324,8 @@ class Run:
         outage = max(one.take_outage(began) for one in self._checked)
         took, back_off = time.monotonic() - began, self._chaos.take_back_off()
         lived = "the host lived" if self._server.hosts() == hosts else "another host"
-        taken = footprints.sample_hosts(self._server.runtime)
-        self.lives.add(taken)
         waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
-        print(f"{name:<24} {waited}, {lived}: {', '.join(map(str, taken.values()))}", flush=True)
+        print(f"{name:<24} {waited}, {lived}", flush=True)
         bound = self._options.frontend_outage if "frontend" in name else self._options.outage
         if outage > bound:
             self.faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
@@ -381,19 +341,6 @@ class Run:
             name = bag.pop()
             self.do(name, deeds[name])
 
-    def wear(self) -> None:
-        """What a host survives, again and again."""
-        deeds = {name: deed for name, deed in self._chaos.deeds().items() if name in WEAR}
-        if self._options.plant:
-            name = f"leak: {self._options.plant}"
-            deeds = {name: self._chaos.misbehave(self._options.plant), **deeds}
-        until = time.monotonic() + self._options.seconds / 10
-        rounds = 0
-        while rounds < WEAR_ROUNDS or time.monotonic() < until:
-            rounds += 1
-            for name, deed in deeds.items():
-                self.do(name, deed)
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="scripts/chaos")
@@ -404,7 +351,6 @@ def main() -> int:
     )
     parser.add_argument("--frontend-outage", type=float, default=60.0, help="after a kill of the frontend")
     parser.add_argument("--only", default="", help="deeds whose name holds this text")
-    parser.add_argument("--plant", choices=chaos_models.LEAKS, help="a leak, which is then to be found")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     (port,) = free_ports(1)
@@ -422,19 +368,16 @@ def main() -> int:
         run = Run(server, chaos, checked, options)
         faults = run.faults
         try:
-            before, fresh_before = settled(server, chaos, checked)
+            before = settled(server, chaos, checked)
             chaos.archive("ahead", "evil")  # packing takes a while
             run.all(chance)
-            run.wear()
-            after, fresh_after = settled(server, chaos, checked)
+            after = settled(server, chaos, checked)
             faults += [
                 f"{what}: {before[what]} at the start, {after[what]} at the end"
                 for what in before
                 if before[what] != after[what]
             ]
             faults += moved(server)
-            faults += [f"of a new host, {fault}" for fault in footprints.beyond(fresh_before, fresh_after)]
-            faults += run.lives.faults()
         except Exception:
             print(server.host_log()[-6000:], server.model_log()[-3000:], sep="\n", file=sys.stderr)
             raise
@@ -448,7 +391,6 @@ def main() -> int:
             right, failed = sum(one.right for one in there), sum(one.failed for one in there)
             print(f"{address}: {right} right answers, {failed} requests without one")
         print(json.dumps(after))
-        print(f"{run.lives}; a new host: {fresh_before} at the start, {fresh_after} at the end")
     for fault in faults:
         print(f"FAULT {fault}")
     print(f"seed {options.seed}: {'failed' if faults else 'passed'}", flush=True)

@@ -8,7 +8,6 @@ import contextlib
 import copyreg
 import ctypes
 import json
-import mmap
 import os
 import shutil
 import sys
@@ -49,10 +48,6 @@ def _found() -> list[str]:
     with contextlib.suppress(LookupError):
         found.append(codecs.lookup(OURS).name)
     return found
-
-
-def innocent() -> Innocent:
-    return Innocent()
 
 
 def answer_of(x: int) -> dict[str, Any]:
@@ -141,22 +136,6 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
-def _keep_for_ever(thing: object) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _leak_mappings() -> None:
-    for _ in range(60):
-        _keep_for_ever(mmap.mmap(-1, mmap.PAGESIZE))
-
-
-# What no model can do anything about when it is gone: planted, to see that it is found.
-LEAKS: dict[str, Callable[[], object]] = {
-    "mappings": _leak_mappings,
-    "dirty": lambda: _keep_for_ever(bytearray(b"x") * (25 << 20)),
-}
-
-
 def _exchange_code() -> None:
     _bind(torch.nn.Identity.forward, "__code__", (lambda self, input: input * 0).__code__)  # noqa: A006
 
@@ -196,10 +175,6 @@ class Tracing(Innocent):
         return ["done"] * len(data)
 
 
-def tracing() -> Tracing:
-    return Tracing()
-
-
 class Evil:
     """A handler: goes the way that the request names."""
 
@@ -207,9 +182,4 @@ class Evil:
         pass
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
-        ways = WAYS | LEAKS
-        return [str(ways[(row.get("body") or row.get("data"))["way"]]()) for row in data]
-
-
-def evil() -> Evil:
-    return Evil()
+        return [str(WAYS[(row.get("body") or row.get("data"))["way"]]()) for row in data]
