@@ -147,37 +147,12 @@ def _kept(x: torch.Tensor) -> torch.Tensor:
     return x[x > 0]
 
 
-def _found(x: torch.Tensor) -> torch.Tensor:
-    return x.nonzero()
-
-
-def _unique(x: torch.Tensor) -> torch.Tensor:
-    return x.unique()
-
-
-def _viewed(x: torch.Tensor) -> torch.Tensor:
-    return x.view(-1, 2)
-
-
-def _summed(x: torch.Tensor) -> torch.Tensor:
-    return x.sum(0)
-
-
 def _shared(x: torch.Tensor) -> torch.Tensor:
     return x.softmax(0)
 
 
-def _constants(x: torch.Tensor) -> dict[str, Any]:
-    return {"y": x, "prior": torch.ones(3), "version": 1, "name": "abc"}
-
-
 kept = Of(_kept)
-found = Of(_found)
-unique = Of(_unique)
-viewed = Of(_viewed)
-summed = Of(_summed)
 shared = Of(_shared)
-constants = Of(_constants)
 normed_in_training = nn.BatchNorm1d(4, track_running_stats=False).train()
 
 

@@ -331,12 +331,7 @@ KINDS = (
     Kind("centred", "rows", "stack", ((4,), (2,)), options=({}, {"centre": True}, {"centre": False})),
     Kind("scaled", "with_options", "stack", ((4,),), options=({"options": {"scale": 2.0}}, {"options": {}})),
     Kind("kept", "rows", "each", ((3, 4), (4,), (0,))),
-    Kind("found", "rows", "each", ((3, 4), (4,), (0,))),
-    Kind("unique", "rows", "each", ((3, 4), (4,), (0,))),
-    Kind("viewed", "rows", "each", ((3, 4), (4,), (3,))),
-    Kind("summed", "rows", "each", ((3, 4), (4,), (2, 0))),
     Kind("shared", "rows", "each", ((3, 4), (4,), (0,))),
-    Kind("constants", "rows", "each", ((3, 4), (4,))),
     Kind("normed_in_training", "rows", "each", ((3, 4), (1, 4), (4,)), train_mode=True),
     Kind("shown", "shown_inputs", "each"),
 )

@@ -257,11 +257,11 @@ def test_a_model_may_have_its_texts_undecoded(code: Code, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["decode", "take"])
-@pytest.mark.parametrize("length", range(40))
-def test_a_message_cut_short_is_refused_as_torchserve_refuses_it(code: Code, how: str, length: int) -> None:
+def test_a_message_cut_short_is_refused_as_torchserve_refuses_it(code: Code, how: str) -> None:
     frame = frame_of([{"id": b"1", "headers": [(b"a", b"b")], "parameters": [(b"c", b"text", b"d")]}])
-    stock, ours = code.call(how, frame[:length])
-    assert ours == stock
+    for length in range(40):
+        stock, ours = code.call(how, frame[:length])
+        assert ours == stock, length
 
 
 @many

@@ -22,7 +22,7 @@ def give(*directories):
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def manager() -> Iterator[InterpreterManager]:
     with InterpreterManager(1, preload=["interpool.handler.backend.service"]) as pool:
         yield pool

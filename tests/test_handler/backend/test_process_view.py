@@ -103,7 +103,9 @@ sys.argv = before
     assert _run(session, source) == [plain[0], plain[1], binds, adds, odd, plain[2], binds, adds, odd]
 
 
-def test_models_that_make_errors_of_all_warnings_are_exchanged_as_others_are() -> None:
+def test_models_that_make_errors_of_all_warnings_are_exchanged_as_others_are(
+    session: InterpreterSession,
+) -> None:
     source = f"""
 import warnings
 from {VIEW} import ProcessView
@@ -117,11 +119,10 @@ for view in (other, strict, other):
 strict.close()
 other.close()
 """
-    with InterpreterManager(1) as manager, manager.acquire_session() as session:
-        assert _run(session, source) == [False, True, False]
+    assert _run(session, source) == [False, True, False]
 
 
-def test_each_model_chooses_how_multiprocessing_starts_once() -> None:
+def test_each_model_chooses_how_multiprocessing_starts_once(session: InterpreterSession) -> None:
     source = f"""
 import multiprocessing
 from {VIEW} import ProcessView
@@ -135,26 +136,7 @@ for method in ("spawn", "forkserver", "spawn"):  # the last: one of them, loaded
     view.close()
 found.append(multiprocessing.get_start_method(allow_none=True))
 """
-    with InterpreterManager(1) as manager, manager.acquire_session() as session:
-        assert _run(session, source) == ["spawn", "forkserver", "spawn", None]
-
-
-def test_each_model_chooses_how_long_its_sockets_wait(session: InterpreterSession) -> None:
-    source = f"""
-import socket
-from {VIEW} import ProcessView
-hasty, other = ProcessView(None), ProcessView(None)
-with hasty.entered():
-    socket.setdefaulttimeout(5)
-found = []
-for view in (other, hasty, other):
-    with view.entered():
-        found.append(socket.getdefaulttimeout())
-hasty.close()
-other.close()
-found.append(socket.getdefaulttimeout())
-"""
-    assert _run(session, source) == [None, 5.0, None, None]
+    assert _run(session, source) == ["spawn", "forkserver", "spawn", None]
 
 
 @pytest.mark.parametrize(
@@ -163,13 +145,14 @@ found.append(socket.getdefaulttimeout())
         ("gc.get_threshold", "gc.set_threshold(*value)", (9, 8, 7)),
         ("sys.getswitchinterval", "sys.setswitchinterval(value)", 0.5),
         ("sys.get_int_max_str_digits", "sys.set_int_max_str_digits(value)", 700),
+        ("socket.getdefaulttimeout", "socket.setdefaulttimeout(value)", 5.0),
     ],
 )
 def test_each_model_sets_the_interpreter_for_itself(
     session: InterpreterSession, get: str, put: str, value: object
 ) -> None:
     source = f"""
-import gc, sys
+import gc, socket, sys
 from {VIEW} import ProcessView
 setting, other = ProcessView(None), ProcessView(None)
 value, before = {value!r}, {get}()
