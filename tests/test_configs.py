@@ -249,7 +249,7 @@ def test_alerts_say_what_and_what_to_do() -> None:
     for rule in rules:
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert set(rule["annotations"]) == {"summary", "description"}
-    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
     assert [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page] == []
 
 
