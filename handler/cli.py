@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,29 @@ import click
 
 from interpool.archiver_ext.commands.json_output import print_error
 from interpool.handler.commands import cache, doctor, exporter, paths, prepare, serve, status
-from interpool.handler.commands.common import NOT_PACKED, NOT_SERVED, OTHER, REFUSED, CommandFailed
+from interpool.handler.commands.common import NOT_PACKED, NOT_SERVED, OTHER, REFUSED, CommandFailed, fail
 from interpool.handler.torchserve import running_addresses
 from interpool.native.errors import ArchiveError, InterpoolError
 
 _ERRORS_AS_JSON = "interpool.errors_as_json"
 _HELP = {"help_option_names": ["-h", "--help"]}
+_OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Commands(click.Group):
     """Imports the archiver's subcommands, and what they need, only when they are asked for."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; if standard output takes no more, say so and exit."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in _OUTPUT_FULL:
+                raise
+            said = f"standard output cannot be written: {error.strerror}. Make room, or print elsewhere"
+            click.echo(f"interpool: {said}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still buffered
+            sys.exit(OTHER)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
@@ -42,8 +57,9 @@ class Commands(click.Group):
         return own or self._archiver().get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; an error of interpool's is a message and an exit status, not a traceback."""
+        """Run it; an error of interpool's, or of a file, is a message and an exit status, no traceback."""
         try:
+            _require_working_directory()
             return super().invoke(ctx)
         except click.ClickException as error:
             if ctx.meta[_ERRORS_AS_JSON]:
@@ -53,6 +69,11 @@ class Commands(click.Group):
             said, status, facts = str(error), error.status, {"message": str(error)}
         except InterpoolError as error:
             said, status, facts = str(error), exit_status(error), _facts_of(error)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            said = f"cannot use {error.filename}: {error.strerror}. Correct the path, or its permissions"
+            status, facts = OTHER, {"message": said}
         if ctx.meta[_ERRORS_AS_JSON]:
             print_error(ctx, status=status, **facts)
         click.echo(f"interpool: {said}", err=True)
@@ -63,6 +84,14 @@ class Commands(click.Group):
         from interpool.archiver_ext.commands.subcommands import commands
 
         return {str(command.name): command for command in commands}
+
+
+def _require_working_directory() -> None:
+    """Fail if the working directory is gone, because torch's libraries end a process then."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        fail("the working directory has been removed: change to another one", OTHER)
 
 
 # 2 is click's own.

@@ -326,6 +326,8 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
     path = Path(model_dir) / MANIFEST
     try:
         model = read_json(path)["model"]
+    except FileNotFoundError:
+        raise SettingsError(f"{model_dir} holds no {MANIFEST}, so it is no archive of TorchServe's") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):

@@ -4,7 +4,7 @@ What is TorchServe's own and our code names stands here. Nothing here imports it
 August 2025, and interpool takes exactly one version: ``differences`` finds the files that are not that one's.
 ``interpool doctor`` shows them, and a test demands that there are none.
 
-Its defaults that clients need, too, stand in ``native.torchserve``.
+Its defaults that clients need, too, are in ``native.torchserve``.
 
 What is not here, because it must stand on its own, is in the same words there, and tests hold it
 to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
-from interpool.native import torchserve as defaults
+from interpool.native.torchserve import ADDRESSES, MOST_RESPONSE_BYTES
 
 MINIMUM_JAVA = 11
 _DIGITS = 16  # of a digest
@@ -42,8 +42,6 @@ REQUIRED_FILES = (
     "utils/setup_model_venv.py",
     WORKER_SCRIPT,
 )
-WORKER_OPTIONS = ("--sock-type", "--sock-name", "--host", "--port", "--metrics-config", "--async")
-STARTED_LINES = ("[PID]", "Torch worker started.")  # what the frontend waits for in a worker's stdout
 # A line of a worker's stdout that begins so and is no metric is an error in the frontend's own log.
 METRICS_LINE = "[METRICS]"
 # What the frontend starts a worker with, besides Python itself.
@@ -52,9 +50,6 @@ TORCHRUN = "torchrun"
 MANIFEST = "MAR-INF/MANIFEST.json"  # in an extracted .mar
 PID_FILE = ".model_server.pid"  # of the frontend, in the temporary directory
 CONFIG_OPTION = "-f"  # of the frontend's: its configuration
-ADDRESSES = defaults.ADDRESSES
-MOST_REQUEST_BYTES = defaults.MOST_REQUEST_BYTES
-MOST_RESPONSE_BYTES = defaults.MOST_RESPONSE_BYTES
 # With this option, or this setting, requests need no token.
 TOKENS_OPTION, TOKENS_DISABLED = "--disable-token-auth", "disable_token_authorization"
 FRONTEND_CLASS = "org.pytorch.serve.ModelServer"

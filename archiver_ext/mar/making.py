@@ -11,6 +11,7 @@ import contextlib
 import glob
 import logging
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES: dict[MarFormat, str] = {"default": ".mar", "zip-store": ".mar", "tgz": ".tar.gz", "no-archive": ""}
 FORMATS: tuple[MarFormat, ...] = get_args(MarFormat)
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # those that TorchServe takes
 
 # tempfile's default directory is global in the process.
 _one_at_a_time = threading.Lock()
@@ -120,7 +122,7 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
     started = time.monotonic()
     name = request.model_name or request.package.stem
     target = request.export_path / f"{name}{_SUFFIXES[request.archive_format]}"
-    warnings = _check_request(request, target)
+    warnings = _check_request(request, name, target)
     if request.config_file is not None and check_config is not None:
         check_config(request.config_file, str(request.config_file))
     with open_archive(request.package) as opened:
@@ -146,8 +148,13 @@ def make_mar(request: MarRequest, check_config: Callable[[Path, str], None] | No
     )
 
 
-def _check_request(request: MarRequest, target: Path) -> list[str]:
+def _check_request(request: MarRequest, name: str, target: Path) -> list[str]:
     """Refuse requests for which torch-model-archiver would fail, or which it would ignore silently."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise PackError(
+            f"{name!r} cannot be the name of a model in TorchServe: give one with --model-name, of letters, "
+            "digits, '_', '-' and '.', that begins with a letter or a digit"
+        )
     if not request.export_path.is_dir():
         raise PackError(f"{request.export_path} is not a directory; make it, or give another --export-path")
     if os.path.lexists(target) and not request.force:

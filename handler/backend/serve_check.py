@@ -30,8 +30,8 @@ from interpool.handler.backend.request_plans import (
 )
 from interpool.handler.backend.row_proof import NotProven
 from interpool.handler.backend.served_answers import WrongAnswer, as_sent, asking, in_tensors
-from interpool.handler.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 from interpool.native.archive.format import EntryKind, RequestRecord, SelfTest, Serving
+from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
 
 _UNREPEATABLE = (
     "its answers are random, or depend on earlier calls: requests are answered, and whether rightly could be "

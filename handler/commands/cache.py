@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 from dataclasses import asdict
 
 import click
@@ -33,7 +35,11 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
 
     if unused_for is not None and not remove:
         raise click.UsageError("--unused-for goes with --remove")
+    if unused_for is not None and math.isnan(unused_for):
+        raise click.UsageError("--unused-for takes a number of days")
     root, own = cache_root(), limits()
+    with contextlib.suppress(FileNotFoundError):
+        os.listdir(root)  # a cache that cannot be read must not look empty
     removed: list[str] = []
     before = 0
     if remove:

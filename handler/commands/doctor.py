@@ -64,8 +64,10 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], a
 
     if imports + run + (mar is not None) > 1:
         raise click.UsageError("--imports, --run and --mar are different questions")
-    if (imports or run) != bool(names):
-        raise click.UsageError("--imports and the modules' names go together; so do --run and functions'")
+    if names and not (imports or run):
+        raise click.UsageError(f"what is {names[0]!r}? Give --imports for modules, --run for MODULE:FUNCTION")
+    if (imports or run) and not names:
+        raise click.UsageError("--imports needs the names of modules, --run those of functions")
     if run and (bad := [name for name in names if not all(name.partition(":"))]):
         raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
     checks: Iterable[Check]

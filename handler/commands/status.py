@@ -49,6 +49,8 @@ def status(
 
     if stacks + watch + (check is not None) > 1 or (as_json and watch):
         raise click.UsageError("--stacks, --watch and --check are different questions; --watch gives no JSON")
+    if times is not None and not watch:
+        raise click.UsageError("--times goes with --watch")
     try:
         nobody = f"no pool host is running (looked in {shim.runtime_base()})"
     except shim.Refused:

@@ -33,7 +33,7 @@ from interpool.handler.direct.replies import (
     send_part,
 )
 from interpool.handler.direct.traffic import Traffic
-from interpool.handler.torchserve import MOST_REQUEST_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 # Requests' ids are UUIDs, as TorchServe's are: a random beginning for the process, and a count.
 _ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))

@@ -19,12 +19,8 @@ from interpool.handler.config import model_manifest
 from interpool.handler.direct.listening import Address
 from interpool.handler.direct.traffic import DirectState
 from interpool.handler.errors import SettingsError
-from interpool.handler.torchserve import (
-    MOST_REQUEST_BYTES,
-    TOKENS_DISABLED,
-    addresses_of,
-    settings_of,
-)
+from interpool.handler.torchserve import TOKENS_DISABLED, addresses_of, settings_of
+from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 if TYPE_CHECKING:
     import uvicorn

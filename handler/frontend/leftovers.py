@@ -56,13 +56,14 @@ def remove_leftovers(directory: Path) -> list[Path]:
 
 def _extracted(directory: Path) -> Iterator[Path]:
     models = directory / "models"
-    if not models.is_symlink() and models.is_dir():
-        # The name alone could be anybody's. A link is that of a model that is no archive.
-        yield from (
-            path
-            for path in models.iterdir()
-            if _EXTRACTED.fullmatch(path.name) and os.path.isfile(path / MANIFEST)
-        )
+    with contextlib.suppress(OSError):
+        if not models.is_symlink() and models.is_dir():
+            # The name alone could be another program's. A link is that of a model that is no archive.
+            yield from (
+                path
+                for path in models.iterdir()
+                if _EXTRACTED.fullmatch(path.name) and os.path.isfile(path / MANIFEST)
+            )
     with contextlib.suppress(OSError):
         yield from (path for path in directory.iterdir() if _DOWNLOADED.fullmatch(path.name))
 

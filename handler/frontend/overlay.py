@@ -109,10 +109,10 @@ def _parent() -> Path:
 
 
 def _make(home: Path, source: _Source) -> bool:
-    if source.is_whole_in(home):
-        return False
     parent = home.parent
     try:
+        if source.is_whole_in(home):
+            return False
         private_directory(parent)
         scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
         try:

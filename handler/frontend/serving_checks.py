@@ -71,7 +71,9 @@ def runtime_directory() -> Check:
         path = shim.runtime_base()
     except shim.Refused as error:
         return Check(name, False, str(error), "set INTERPOOL_RUNTIME_DIR to an absolute path, or unset it")
-    hint = f"remove it, chmod 700 {path}, or set INTERPOOL_RUNTIME_DIR to a directory of this user"
+    hint = "set INTERPOOL_RUNTIME_DIR to a directory of this user with mode 0700, or to one that can be made"
+    if os.path.isdir(path) and not os.path.islink(path):
+        hint = f"chmod 700 {path}, or {hint}"
     try:
         shim.check_private(path, os.stat(path, follow_symlinks=False))
     except FileNotFoundError:

@@ -338,11 +338,19 @@ def make_private(path: str) -> None:
 
 
 def check_private(path: str, found: os.stat_result) -> None:
-    """Raise Refused unless the runtime directory is this user's alone."""
-    if found.st_uid != os.getuid() or found.st_mode & 0o077 or os.path.islink(path):
+    """Raise Refused unless the runtime directory is this user's alone, and this user can use it.
+
+    Args:
+        path: its name, for the message.
+        found: its state; of the link itself if it is one.
+
+    Raises:
+        Refused: it is another user's, has another mode than 0700, or is no directory.
+    """
+    if found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700 or not stat.S_ISDIR(found.st_mode):
         raise Refused(
             f"the runtime directory {path} must be a directory of this user with mode 0700; "
-            "remove it, or choose another with INTERPOOL_RUNTIME_DIR"
+            "set INTERPOOL_RUNTIME_DIR to one, or to a path that does not exist yet"
         )
 
 

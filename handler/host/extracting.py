@@ -17,6 +17,7 @@ from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import MANIFEST
 
 PACKAGE = ".ptpkg"  # of a hermetic archive that is in no .mar
+_REMEDY = "Make one with `interpool archive`, or torch-model-archiver"
 
 
 @contextlib.contextmanager
@@ -41,9 +42,12 @@ def extracted(mar: Path) -> Iterator[Path]:
                     tar.extractall(target, filter="data")
         except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
             reason = str(error).partition("\n")[0].rstrip(":")
-            raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}") from None
-        found = [path.parent.parent for path in Path(target).glob("*/MAR-INF/MANIFEST.json")]
-        yield found[0] if found else Path(target)
+            raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}. {_REMEDY}") from None
+        places = (Path(target), *sorted(path for path in Path(target).iterdir() if path.is_dir()))
+        found = [place for place in places if (place / MANIFEST).is_file()]
+        if not found:
+            raise ServeError(f"{mar} holds no {MANIFEST}, so it is no archive of TorchServe's. {_REMEDY}")
+        yield found[0]
 
 
 def _wrap(package: Path, directory: Path) -> None:

@@ -65,8 +65,9 @@ def named(words: list[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for word in words:
         name, equals, file = word.partition("=")
-        path = Path(file if equals and "/" not in name else word)
-        name = name if equals and "/" not in name else _own_name(path)
+        is_named = name and equals and "/" not in name
+        path = Path(file if is_named else word)
+        name = name if is_named else _own_name(path)
         if name in found:
             raise ServeError(f"two archives are to be served as {name!r}: name them, as in NAME={path}")
         found[name] = path

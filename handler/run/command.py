@@ -10,7 +10,8 @@ import sys
 import click
 
 from interpool.handler.errors import ServeError
-from interpool.handler.torchserve import ENVELOPES, MOST_REQUEST_BYTES
+from interpool.handler.torchserve import ENVELOPES
+from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 
 @click.command("run", short_help="Serve archives without TorchServe")

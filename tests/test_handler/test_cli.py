@@ -294,7 +294,7 @@ def test_commands_that_print_facts_print_them_as_json(command: str) -> None:
         (["plan", "nowhere:x", "--root", "."], 4, "nowhere"),
         (["status", "--check", "m"], 5, "no pool host is running"),
         (["doctor", "--mar", "FILE"], 5, "is not an archive of TorchServe's"),
-        (["doctor", "--imports"], 2, "go together"),
+        (["doctor", "--imports"], 2, "--imports needs the names of modules"),
         (["cache", "--unused-for", "1"], 2, "--unused-for goes with --remove"),
         (["prepare", "--slots", "0"], 2, "0 is not in the range"),
         (["status", "--nonesuch"], 2, "No such option"),

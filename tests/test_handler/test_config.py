@@ -90,7 +90,7 @@ def test_how_long_a_load_may_take_is_what_torchserve_reads(
 
 
 def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"MANIFEST.json is not a TorchServe manifest"):
+    with pytest.raises(SettingsError, match=r"holds no MAR-INF/MANIFEST.json"):
         ModelSettings.of_model(tmp_path)
 
 
