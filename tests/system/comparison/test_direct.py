@@ -31,7 +31,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorchSer
     direct = DirectServer(
         *archives,
         options=("--max-request-size=1000000",),
-        environment={"INTERPOOL_INTERPRETERS": "1", "INTERPOOL_ORDINARY_ARCHIVES": "pool"},
+        environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"},
     )
     with ThreadPoolExecutor(1) as threads:
         started = threads.submit(direct.__enter__)
