@@ -242,7 +242,9 @@ PATHS = (
 def test_no_request_of_its_own_document_makes_the_address_fail(server: DirectServer) -> None:
     schema = schemathesis.openapi.from_dict(server.request("OPTIONS", "/").json)
     schema.config.update(base_url=server.inference)
-    operations = [each.ok() for each in schema.get_all_operations()]
+    found = [each.ok() for each in schema.get_all_operations()]
+    # Of the models, one that answers whatever it is sent.
+    operations = [each for each in found if "/predictions/" not in each.label or "/batched" in each.label]
     assert len(operations) == 4
     for operation in operations:
 
