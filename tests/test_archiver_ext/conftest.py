@@ -32,14 +32,16 @@ def project(tmp_path: Path) -> Write:
 @pytest.fixture
 def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Like ``project``, for a project that this process imports itself."""
+    tops: set[str] = set()
 
     def write(files: dict[str, str]) -> Path:
         root = project(files)
+        tops.update(name.partition("/")[0].removesuffix(".py") for name in files)
         monkeypatch.syspath_prepend(root)
         return root
 
     yield write
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("mypkg", "specpkg")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
         del sys.modules[name]
 
 

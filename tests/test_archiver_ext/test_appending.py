@@ -30,7 +30,7 @@ def _with_weights(path: Path, size: int) -> None:
         file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 3, 3, length, directory, 0))
 
 
-@pytest.mark.parametrize("size", [2 * GIB - 4096, 2 * GIB - 100, 2 * GIB, 3 * GIB, 4 * GIB - 4096])
+@pytest.mark.parametrize("size", [2 * GIB - 100, 4 * GIB - 4096])
 def test_archives_of_some_gib_are_read_before_and_after_a_member_is_appended(
     tmp_path: Path, size: int
 ) -> None:

@@ -162,8 +162,9 @@ def test_mar_that_names_no_package_is_refused(archive: Path) -> None:
         inspect_archive(mar_around(archive))
 
 
-@pytest.mark.parametrize("content", ["zip", "no zip", None])
-@pytest.mark.parametrize("command", ["inspect", "verify"])
+@pytest.mark.parametrize(
+    ("command", "content"), [("inspect", "zip"), ("inspect", None), ("verify", "zip"), ("verify", "no zip")]
+)
 def test_an_ordinary_mar_is_refused_with_the_command_that_tries_it(
     tmp_path: Path, content: str | None, command: str
 ) -> None:
@@ -179,13 +180,15 @@ def test_an_ordinary_mar_is_refused_with_the_command_that_tries_it(
     assert f"`interpool doctor --mar '{mar}'` says whether a pool can serve it" in str(done.exception)
 
 
-@pytest.mark.parametrize("archive_format", FORMATS)
+MISSPELT = "interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`"
+
+
 @pytest.mark.parametrize(
-    ("config", "refused"),
+    ("archive_format", "config", "refused"),
     [
-        ("interpool: {interpeters: 3}", "unknown setting `interpool.interpeters`"),
-        ("interpool: [1]", "must hold settings by name"),
-        ("interpool: {interpreters: 3}", ""),
+        *((archive_format, *MISSPELT) for archive_format in FORMATS),
+        ("zip-store", "interpool: [1]", "must hold settings by name"),
+        ("zip-store", "interpool: {interpreters: 3}", ""),
     ],
 )
 def test_a_configuration_that_a_server_refuses_is_a_note(

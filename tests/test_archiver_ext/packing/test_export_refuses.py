@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-
-from interpool.archiver_ext import PackError
-from interpool.archiver_ext.packing.jobs import BuildJob
-from interpool.archiver_ext.packing.options import PackOptions
-from interpool.archiver_ext.packing.write.building import export
+from test_archiver_ext.building import refused_build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,18 +38,6 @@ PROJECT = {
 }
 
 
-def refused_export(spec: str, root: Path, folder: Path, **globs: Any) -> PackError:
-    with pytest.raises(PackError) as caught:
-        export(
-            BuildJob(
-                spec=spec,
-                options=PackOptions(root=root, inputs=None, **globs),
-                archive=folder / "archive.ptpkg",
-            )
-        )
-    return caught.value
-
-
 @pytest.mark.parametrize(
     ("name", "start", "also"),
     [
@@ -64,13 +48,13 @@ def refused_export(spec: str, root: Path, folder: Path, **globs: Any) -> PackErr
 def test_object_that_cannot_be_pickled_is_refused(
     importable: Write, tmp_path: Path, name: str, start: str, also: str
 ) -> None:
-    error = refused_export(f"mypkg.factory:{name}", importable(PROJECT), tmp_path)
+    error = refused_build(f"mypkg.factory:{name}", importable(PROJECT), tmp_path)
     assert error.message.startswith(start)
     assert also in error.message
 
 
 def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, tmp_path: Path) -> None:
-    error = refused_export("mypkg.factory:good", importable(PROJECT), tmp_path, deny=("annotated_*",))
+    error = refused_build("mypkg.factory:good", importable(PROJECT), tmp_path, deny=("annotated_*",))
     assert error.message.splitlines() == [
         "mypkg/helper.py:2: import annotated_types",
         "  needs annotated_types, which is denied by --deny annotated_*",
@@ -80,7 +64,7 @@ def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, t
 
 def test_compiled_code_is_named_with_the_line_and_the_way_to_it(importable: Write, tmp_path: Path) -> None:
     root = importable({"mypkg/m.py": "import yaml\ndef entry(): pass\ndef build(): return entry"})
-    error = refused_export("mypkg.m:build", root, tmp_path, intern=("yaml.**",))
+    error = refused_build("mypkg.m:build", root, tmp_path, intern=("yaml.**",))
     assert error.message.splitlines() == [
         "mypkg/m.py:1: import yaml",
         "  needs yaml._yaml, which is compiled code, which no archive can hold",
@@ -105,7 +89,7 @@ def test_of_the_projects_own_package_only_the_compiled_module_is_to_be_taken_fro
         def build():
             return entry
     """
-    error = refused_export("mypkg.m:build", importable({"mypkg/m.py": source}), tmp_path)
+    error = refused_build("mypkg.m:build", importable({"mypkg/m.py": source}), tmp_path)
     assert error.message.splitlines() == [
         "mypkg/m.py:9: import mypkg._C",
         "  needs mypkg._C, which is compiled code, which no archive can hold",
@@ -125,7 +109,7 @@ def test_module_that_leaves_python_when_scanned_is_named(importable: Write, tmp_
             "mypkg/script.py": "raise SystemExit(2)",
         }
     )
-    error = refused_export("mypkg.m:build", root, tmp_path)
+    error = refused_build("mypkg.m:build", root, tmp_path)
     assert error.message.startswith("mypkg/m.py:3: import mypkg.script\n")
     assert "importing mypkg.script failed: SystemExit: 2" in error.message
     assert "__main__" in error.message
@@ -143,7 +127,7 @@ def test_mocked_module_that_the_object_needs_is_refused(importable: Write, tmp_p
                     pass
         """
     }
-    error = refused_export("mypkg.m:Held", importable(source), tmp_path, mock=("annotated_types",))
+    error = refused_build("mypkg.m:Held", importable(source), tmp_path, mock=("annotated_types",))
     assert error.message.startswith("mypkg/m.py:2: import annotated_types\n")
     assert "mocked by --mock annotated_types, but the object" in error.message
 
@@ -155,7 +139,7 @@ def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write,
         Entry.__module__ = "<torch_package_0>.elsewhere"
         entry = Entry()
     """
-    error = refused_export("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
+    error = refused_build("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
     assert "it was loaded from another archive" in error.message
 
 
@@ -166,6 +150,6 @@ def test_standard_library_is_denied_but_never_mocked(
     importable: Write, tmp_path: Path, option: str, said: str
 ) -> None:
     source = {"mypkg/m.py": "import json\ndef entry(): pass\ndef build(): return entry"}
-    error = refused_export("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
+    error = refused_build("mypkg.m:build", importable(source), tmp_path, **{option: ("json",)})
     assert error.message.startswith("mypkg/m.py:1: import json\n")
     assert said in error.message

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from click.testing import CliRunner
+from test_archiver_ext.building import build, refused_build
 
 from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.errors import PackError
@@ -66,17 +67,20 @@ FACTORY = """
 """
 
 
+PROJECT = {
+    "mypkg/__init__.py": "",
+    "mypkg/model.py": MODEL,
+    "mypkg/tables.py": TABLES,
+    "mypkg/factory.py": FACTORY,
+}
+
+
 @pytest.fixture(scope="module")
 def mypkg(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project")
-    for name, text in {
-        "__init__.py": "",
-        "model.py": MODEL,
-        "tables.py": TABLES,
-        "factory.py": FACTORY,
-    }.items():
-        (root / "mypkg").mkdir(exist_ok=True)
-        (root / "mypkg" / name).write_text(textwrap.dedent(text))
+    (root / "mypkg").mkdir()
+    for name, text in PROJECT.items():
+        (root / name).write_text(textwrap.dedent(text))
     return root
 
 
@@ -154,19 +158,27 @@ def _of_plans(archive: Path) -> set[str]:
         return {f"{name.split('.')[0]}.**" for name, done in modules if done["origin"] is Origin.PLAN}
 
 
-def test_a_plan_is_followed_as_it_is_and_options_win_over_it(mypkg: Path, tmp_path: Path) -> None:
+def test_a_plan_is_followed_as_it_is(mypkg: Path, tmp_path: Path) -> None:
     plan = Plan(
         "mypkg.factory:build",
         proposals=(Proposal("iniconfig.**", "mock", "mine"), Proposal("cffi.**", "extern", "mine")),
     )
     with pytest.raises(PackError, match=r"iniconfig\.IniConfig' was mocked out"):
         pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=NEEDED)
+
+
+def test_options_win_over_a_plan(importable: Write, tmp_path: Path) -> None:
+    decisions = [
+        Proposal("iniconfig.**", "mock", "mine", origin=Origin.PLAN),
+        Proposal("cffi.**", "extern", "mine", origin=Origin.PLAN),
+    ]
     extern = ["iniconfig.**", *NEEDED]
-    report = pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=extern)
-    assert report.modules["iniconfig"]["reason"] == "--extern iniconfig.**"
-    assert report.modules["iniconfig"]["origin"] is Origin.USER
-    assert (report.modules["cffi"]["action"], report.modules["cffi"]["reason"]) == ("extern", "mine")
-    assert report.modules["cffi"]["origin"] is Origin.PLAN
+    root = importable(PROJECT)
+    modules = build("mypkg.factory:build", root, tmp_path, decisions=decisions, extern=extern).modules
+    assert modules["iniconfig"]["reason"] == "--extern iniconfig.**"
+    assert modules["iniconfig"]["origin"] is Origin.USER
+    assert (modules["cffi"]["action"], modules["cffi"]["reason"]) == ("extern", "mine")
+    assert modules["cffi"]["origin"] is Origin.PLAN
 
 
 def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> None:
@@ -194,29 +206,23 @@ def test_an_answer_that_is_another_in_a_fresh_process_is_refused(project: Write,
     with pytest.raises(PackError, match="answers its example inputs differently in a fresh process: answer:"):
         pack("m:build", tmp_path / "m.ptpkg", root=root)
     assert list(tmp_path.glob("*.ptpkg")) == []
-    assert pack("m:build", tmp_path / "m.ptpkg", root=root, inputs=None).inputs is None
 
 
 def test_a_model_that_raises_on_its_inputs_is_refused_with_the_users_line(
-    project: Write, tmp_path: Path
+    importable: Write, tmp_path: Path
 ) -> None:
-    root = project(
-        {
-            "m.py": """
-                def entry(x):
-                    return x["missing"]
+    source = """
+        def entry(x):
+            return x["missing"]
 
-                def build():
-                    return entry
+        def build():
+            return entry
 
-                def example_inputs():
-                    return ({},)
-            """
-        }
-    )
-    with pytest.raises(PackError) as caught:
-        pack("m:build", tmp_path / "m.ptpkg", root=root)
-    assert str(caught.value).startswith('m.py:3: return x["missing"]\n  m:build raised on its example inputs')
+        def example_inputs():
+            return ({},)
+    """
+    error = refused_build("m:build", importable({"m.py": source}), tmp_path, inputs="")
+    assert str(error).startswith('m.py:3: return x["missing"]\n  m:build raised on its example inputs')
 
 
 @pytest.mark.parametrize(
@@ -238,8 +244,7 @@ def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> 
         read_plan(tmp_path / "plan.toml")
 
 
-def test_an_archive_without_code_says_so(project: Write, tmp_path: Path) -> None:
-    root = project({"m.py": "import torch\ndef build(): return torch.nn.Linear(2, 2)"})
-    report = pack("m:build", tmp_path / "m.ptpkg", root=root)
-    (warning,) = report.warnings
+def test_an_archive_without_code_says_so(importable: Write, tmp_path: Path) -> None:
+    root = importable({"m.py": "import torch\ndef build(): return torch.nn.Linear(2, 2)"})
+    (warning,) = build("m:build", root, tmp_path).warnings
     assert warning == "the archive contains no code: the model runs the server's versions of torch"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from test_archiver_ext.building import build, refused_build
 
 from interpool.archiver_ext import PackError, PackReport, pack, verify_archive
 from interpool.archiver_ext.mar.opening import open_archive
-from interpool.archiver_ext.packing.plan import read_plan
+from interpool.archiver_ext.packing.plan import Plan, read_plan, write_plan
 from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.handler.cli import main
 
@@ -74,10 +76,6 @@ MODELS = """
             x.mul_(2)
             return x + 1
 
-    class Pops:
-        def handle(self, data, context):
-            return [row.pop("body")["count"] + 1 for row in data]
-
     class Cache:
         pass
 
@@ -116,9 +114,6 @@ FACTORY = """
     def doubles():
         return models.Doubles()
 
-    def pops():
-        return models.Pops()
-
     def holds():
         return models.Holds()
 
@@ -132,17 +127,22 @@ FACTORY = """
     def pair():
         return torch.tensor([[1.0, 2.0]])
 
-    def counts():
-        return [{"body": {"count": 1}}]
-
     def indices():
         return torch.tensor([1, 2, 4]), torch.tensor([0, 2])
 """
 
 
+PROJECT = {"mypkg/__init__.py": "", "mypkg/models.py": MODELS, "mypkg/factory.py": FACTORY}
+
+
 @pytest.fixture
 def root(project: Write) -> Path:
-    return project({"mypkg/__init__.py": "", "mypkg/models.py": MODELS, "mypkg/factory.py": FACTORY})
+    return project(PROJECT)
+
+
+def inputs(name: str) -> dict[str, Any]:
+    """To have a build run on one of the example inputs."""
+    return {"inputs": f"mypkg.factory:{name}"}
 
 
 def packed(root: Path, name: str, inputs: str, **options: Any) -> PackReport:
@@ -188,17 +188,9 @@ def test_an_example_with_a_batch_dimension_becomes_a_request_without(root: Path,
     assert f"interpool inspect {tmp_path / 'p.mar'} --request | curl" in made
     assert "/predictions/p " in made
     assert interpool("inspect", tmp_path / "p.mar", "--request").stdout_bytes == body
-    once = report.output.read_bytes()
-    assert packed(root, "picture", "image").output.read_bytes() == once
 
 
-def test_an_answer_that_cannot_be_sent_is_refused_by_name(root: Path) -> None:
-    with pytest.raises(PackError) as caught:
-        packed(root, "remembers", "pair")
-    assert "answer['past'][0] is a mypkg.models.Cache, which no answer over HTTP can hold" in str(
-        caught.value
-    )
-    assert "use_cache=False" in str(caught.value)
+def test_an_answer_that_cannot_be_sent_is_packed_without_the_serve_check(root: Path) -> None:
     report = packed(root, "remembers", "pair", serve_check=False)
     assert (report.request, manifest_of(report)["request"]) == (None, None)
     assert interpool("verify", report.output).output.endswith(f"verified {report.output}\n")
@@ -225,26 +217,26 @@ def test_training_mode_can_be_kept_on_purpose(root: Path) -> None:
     assert verify_archive(report.output).stages[-1].checked.endswith("and to its request, too")
 
 
-def test_what_differentiates_is_told_how_and_then_served_with_gradients(root: Path) -> None:
-    with pytest.raises(
-        PackError, match=r"(?s)mypkg/models\.py:\d+: .*autograd\.grad.*inference mode.*--grad"
-    ):
-        packed(root, "steps", "pair")
+def test_what_differentiates_is_told_how(importable: Write, tmp_path: Path) -> None:
+    error = refused_build("mypkg.factory:steps", importable(PROJECT), tmp_path, **inputs("pair"))
+    assert re.search(r"(?s)mypkg/models\.py:\d+: .*autograd\.grad.*inference mode.*--grad", error.message)
+
+
+def test_what_differentiates_is_served_with_gradients(root: Path) -> None:
     report = packed(root, "steps", "pair", serving=Choices(grad=True))
     assert manifest_of(report)["serving"]["grad"]
     assert report.request is not None
     verify_archive(report.output)
 
 
-def test_what_is_said_beside_the_spec_yields_to_the_plan_and_that_to_an_option(root: Path) -> None:
-    factory = root / "mypkg/factory.py"
-    factory.write_text(factory.read_text() + '\nserving = {"batches": "batch"}\n')
-    plan = root.parent / "plan.toml"
-    spec, inputs = "mypkg.factory:picture", "mypkg.factory:image"
-    interpool("plan", spec, "--root", root, "--inputs", inputs, "-o", plan)
-    assert read_plan(plan).serving == Choices(batches="batch")
-    plan.write_text(plan.read_text().replace('batches = "batch"', 'batches = "each"'))
-    assert packed(root, "picture", "image", plan=read_plan(plan)).serving["batches"] == "each"
+def test_a_plan_yields_to_an_option_and_what_stands_beside_the_spec_to_the_plan(
+    importable: Write, tmp_path: Path
+) -> None:
+    root = importable({**PROJECT, "mypkg/factory.py": FACTORY + '\n    serving = {"batches": "batch"}\n'})
+    assert build("mypkg.factory:picture", root, tmp_path).serving["batches"] == "batch"
+    write_plan(Plan("mypkg.factory:picture", serving=Choices(batches="each")), tmp_path / "plan.toml")
+    plan = read_plan(tmp_path / "plan.toml")
+    assert packed(root, "picture", "image", plan=plan).serving["batches"] == "each"
     assert Choices("stack").or_else(Choices("each", grad=True)) == Choices("stack", grad=True)
 
 
@@ -261,18 +253,13 @@ def test_serving_choices_that_contradict_are_refused(said: dict[str, Any], words
         Choices.of(said, "plan.toml: [serving]")
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "given"),
-    [("doubles", "pair", [[1.0, 2.0]]), ("pops", "counts", [{"body": {"count": 1}}])],
-)
 def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
-    root: Path, name: str, inputs: str, given: Any
+    importable: Write, tmp_path: Path
 ) -> None:
-    report = packed(root, name, inputs)
-    assert not any("random" in each for each in report.warnings)
-    held = torch.package.PackageImporter(str(report.output)).load_pickle("interpool-archive", "self-test.pkl")
-    (found,) = held["args"]
-    assert (found.tolist() if isinstance(found, torch.Tensor) else found) == given
+    build("mypkg.factory:doubles", importable(PROJECT), tmp_path, **inputs("pair"))
+    importer = torch.package.PackageImporter(str(tmp_path / "archive.ptpkg"))
+    (found,) = importer.load_pickle("interpool-archive", "self-test.pkl")["args"]
+    assert found.tolist() == [[1.0, 2.0]]
 
 
 def test_several_positional_arguments_are_a_request(root: Path) -> None:
@@ -284,16 +271,14 @@ def test_several_positional_arguments_are_a_request(root: Path) -> None:
     assert "and to its request, too" in report.stages[-1].checked
 
 
-def test_a_layer_of_ones_own_that_asks_for_the_mode_is_named(root: Path) -> None:
-    (said,) = (each for each in packed(root, "asks", "pair").warnings if "training mode" in each)
-    assert "the model itself (Asks)" in said
+def test_layers_whose_answers_depend_on_the_mode_are_named(importable: Write, tmp_path: Path) -> None:
+    root = importable(PROJECT)
+    for name, named in (("asks", "the model itself (Asks)"), ("holds", "net.the model itself (Asks)")):
+        (said,) = (each for each in build(f"mypkg.factory:{name}", root, tmp_path).warnings if "mode" in each)
+        assert named in said
 
 
-def test_layers_in_training_mode_that_a_callable_holds_are_named(root: Path) -> None:
-    (said,) = (each for each in packed(root, "holds", "pair").warnings if "training mode" in each)
-    assert "net.the model itself (Asks)" in said
-
-
-def test_a_callable_has_no_modes_to_choose(root: Path) -> None:
-    with pytest.raises(PackError, match="grad is for a torch"):
-        packed(root, "double", "pair", serving=Choices(grad=True))
+def test_a_callable_has_no_modes_to_choose(importable: Write, tmp_path: Path) -> None:
+    serving = Choices(grad=True)
+    error = refused_build("mypkg.factory:double", importable(PROJECT), tmp_path, serving=serving)
+    assert "grad is for a torch" in error.message

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from test_archiver_ext.building import build
 
 from interpool.archiver_ext import pack
 from interpool.archiver_ext.packing.decide import distributions
@@ -102,6 +104,14 @@ def fresh_metadata() -> Iterator[None]:
     forget()
 
 
+@pytest.fixture(autouse=True)
+def forgotten_modules() -> Iterator[None]:
+    """What this process imports of a working tree."""
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("words14", "acme")]:
+        del sys.modules[name]
+
+
 def editable(folder: Path, tree: Path) -> Path:
     """What ``pip install -e`` leaves where it installs, but for the .pth file."""
     info = folder / "words_of_somebody-1.0.dist-info"
@@ -149,17 +159,26 @@ def test_an_editable_install_is_the_projects_own_code(
     with zipfile.ZipFile(report.output) as file:
         assert str(tmp_path).encode() not in b"".join(map(file.read, file.namelist()))
 
-    kept = pack("export:build", tmp_path / "m.ptpkg", root=tmp_path / "project", extern=["words14.**"])
-    assert {"module": "words14", "distribution": "", "version": ""} in kept.externs
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_a_working_tree_may_be_taken_from_the_server(
+    importable: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = write(tmp_path / "tree", WORDS)
+    for folder in (tree / "src", editable(tmp_path / "site-packages", tree)):
+        monkeypatch.syspath_prepend(folder)
+    root = importable(EXPORT)
+    externs = build("export:build", root, tmp_path, extern=["words14.**"]).externs
+    assert {"module": "words14", "distribution": "", "version": ""} in externs
 
 
 def test_a_package_below_src_finds_its_data(
-    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    importable: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = project(WORDS | EXPORT)
-    monkeypatch.setenv("PYTHONPATH", str(root / "src"))
-    report = pack("export:build", tmp_path / "m.ptpkg", root=root, data=["words14/never.py"])
-    assert sorted(report.plan.data) == ["words14/never.py", "words14/words.txt"]
+    root = importable(WORDS | EXPORT)
+    monkeypatch.syspath_prepend(root / "src")
+    built = build("export:build", root, tmp_path, inputs="", data=["words14/never.py"])
+    assert sorted(built.data) == ["words14/never.py", "words14/words.txt"]
 
 
 @pytest.mark.usefixtures("fresh_metadata")
@@ -181,10 +200,8 @@ def test_a_decision_about_a_part_of_a_namespace_package_leaves_the_projects_part
         for name in ("acme", "acme.vision", "acme.vision.model"):
             assert report.modules[name]["action"] == "intern"
             assert report.modules[name]["origin"] == Origin.PROJECT
-        assert {name for name in report.names("extern") if name.startswith("acme")} == {
-            "acme.core",
-            "acme.core.layers",
-        }
+        taken = {name for name, done in report.modules.items() if done["action"] == "extern"}
+        assert {name for name in taken if name.startswith("acme")} == {"acme.core", "acme.core.layers"}
         assert [each for each in report.externs if each["module"].startswith("acme")] == [
             {"module": "acme", "distribution": "acme-core", "version": "1.0"}
         ]
