@@ -183,8 +183,8 @@ def test_a_failure_leaves_what_was_there(packed_shop: Path, handler: str, store:
         ({"handler": "missing:entry"}, r"--handler missing\.py: there is no such file"),
         ({"config_file": Path("missing.yaml")}, r"--config-file missing\.yaml: there is no such file"),
         ({"extra_files": ("missing.txt",)}, r"--extra-files missing\.txt: there is no such file"),
-        ({"model_name": "a b"}, "Model name contains special characters"),
-        ({"model_name": ".hidden"}, "Model name contains special characters"),
+        ({"model_name": "a b"}, "cannot be the name of a model in TorchServe"),
+        ({"model_name": ".hidden"}, "cannot be the name of a model in TorchServe"),
     ],
 )
 def test_bad_arguments_are_refused(
