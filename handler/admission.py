@@ -42,7 +42,12 @@ class Admission:
 
     @classmethod
     def of(cls, host: HostSettings, model: ModelSettings) -> Self:
-        """The host's conditions, and the self-test where the model asks for it."""
+        """The host's conditions, and the self-test if the model asks for it.
+
+        Args:
+            host: the server's settings.
+            model: the model's own settings, which can ask for more and not for less.
+        """
         return cls(
             keys=[str(key) for key in host.signature_keys],
             digests=host.verify == "digests",
@@ -94,7 +99,7 @@ class Admission:
         return json.dumps(warnings)
 
     def test(self, package: HermeticPackage, manifest: Manifest) -> None:
-        """Run the archive's self-test where it is asked for, once for all interpreters.
+        """Run the archive's self-test if it is asked for, once for all interpreters.
 
         Args:
             package: the archive, which was checked.

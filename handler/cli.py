@@ -107,7 +107,7 @@ Exit status:
 
 
 def exit_status(error: InterpoolError) -> int:
-    """The exit status that goes with an error; the one place where it is decided."""
+    """The exit status of an error; no other code decides it."""
     from interpool.archiver_ext.errors import PackError
     from interpool.handler.errors import ServeError
 

@@ -21,11 +21,11 @@ key                   default      meaning
                                    made it raise. It is in the model log either way.
 ``isolation``         ``auto``     what it shares with other models. ``auto``: interpreters, until it
                                    leaves traces there; then it has its own. ``own``: it has them from the
-                                   beginning. ``shared``: nobody looks for traces. ``process``: its
+                                   beginning. ``shared``: interpool looks for no traces. ``process``: its
                                    pool is a process that serves no other model.
 ``self_test``         ``false``    serve the model only if it answers the example inputs in its
                                    archive as it did when it was packed.
-``ordinary``          ``pool``     for an archive that is not hermetic, where the server or its
+``ordinary``          ``pool``     for an archive that is not hermetic, if the server or its
                                    ``pool`` says that the pool serves it: ``stock`` leaves it to
                                    TorchServe's own workers.
 ====================  ===========  ============================================================
@@ -82,10 +82,10 @@ Another variable whose name begins with ``INTERPOOL_`` is refused, unless it is 
 
 A pool grows while requests wait and most running calls wait for something other than the CPU, and
 for a model that would otherwise wait for the end of other models' calls.
-Where somebody names a number of interpreters, the pool has exactly that many unless a maximum is
-set; where nobody does, it may grow to four times the number of cores.
+If a number of interpreters is set, the pool has exactly that many unless a maximum is set. Otherwise
+it may grow to four times the number of cores.
 
-A model's ``state`` is each worker's own where TorchServe relies on it: with sequence batching or
+A model's ``state`` is each worker's own if TorchServe relies on it: with sequence batching or
 continuous batching in its configuration.
 
 A call is ended when TorchServe gives its worker up, which it does after the model's ``responseTimeout``.
@@ -94,8 +94,8 @@ One that takes longer than its ``call_limit`` is ended before: it answers 500, a
 An archive that is not hermetic is served by the pool if the server says so, or if its own settings
 name a ``pool``, and if it can share a process with others; see docs/ordinary-archives.md.
 
-Archives that are not hermetic cannot be checked. Where signatures are asked for, they are refused
-unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``; elsewhere they are served as by TorchServe itself.
+Archives that are not hermetic cannot be checked. If the server asks for signatures, it refuses
+them unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``. Otherwise it serves them as TorchServe does.
 
 The runtime directory is ``/tmp/interpool-UID``; the cache
 ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
@@ -162,7 +162,7 @@ def _key_files(value: object) -> object:
         return value
     paths = [Path(part) for part in value.split(os.pathsep) if part]
     if not paths:
-        raise ValueError("it is set and names no key: unset it to serve archives that nobody has signed")
+        raise ValueError("it is set and names no key: unset it to serve unsigned archives")
     for path in paths:
         # The host's working directory is a model's, which could bring a key of its own.
         if not path.is_absolute():
@@ -207,7 +207,7 @@ class ModelSettings(BaseModel):
 
     @property
     def unwatched(self) -> bool:
-        """Whether nobody looks for what the model leaves (WorkerToken)."""
+        """Whether interpool does not look for what the model leaves (WorkerToken)."""
         return self.isolation in ("shared", "own")
 
     @classmethod
@@ -218,7 +218,15 @@ class ModelSettings(BaseModel):
 
     @classmethod
     def of_file(cls, file: Path, shown_as: str = "") -> Self:
-        """The settings in a model's configuration file, with its name for messages; raises SettingsError."""
+        """The settings in a model's configuration file.
+
+        Args:
+            file: the configuration file.
+            shown_as: its name in messages; its path if "".
+
+        Raises:
+            SettingsError: it cannot be read, or a setting is unknown or has a wrong value.
+        """
         name = shown_as or str(file)
         document = _read_yaml(file, name)
         section = document.get("interpool", {})
@@ -291,7 +299,12 @@ class HostSettings(BaseModel):
             raise SettingsError(f"environment: {_explain(error, '', cls)}") from None
 
     def share_of(self, model: ModelSettings, interpreters: int) -> int | None:
-        """The most of so many interpreters that the model may have at once; None: all there are."""
+        """The most interpreters that the model may have at once; None: all of them.
+
+        Args:
+            model: its own settings.
+            interpreters: the pool's minimum size.
+        """
         share = model.share if model.share is not None else self.share
         if isinstance(share, float):
             return max(1, int(share * interpreters))
@@ -300,7 +313,10 @@ class HostSettings(BaseModel):
     def pool_size(self, wanted: int | None, *, isolated: bool = False) -> tuple[int, int]:
         """Minimum and maximum size of a pool whose first model asks for ``wanted`` interpreters.
 
-        Where nobody says, the pool of an ``isolated`` model begins with one.
+        Args:
+            wanted: the number that the model names; None if it names none.
+            isolated: whether the pool serves that model only. It begins with one interpreter if the model
+                names no number.
         """
         if isolated and wanted is None:
             return 1, self.interpreters
@@ -340,7 +356,7 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
 
 
 def is_refused(model_dir: str | Path) -> bool:
-    """Whether nobody is to serve a model, as a name in its manifest leads out of its directory."""
+    """Whether a model is refused, because a name in its manifest leads out of its directory."""
     try:
         model_manifest(model_dir)
     except NameRefused:

@@ -11,7 +11,7 @@ ServeError
 ├── InputError        a request's input cannot be used
 └── AnswerTooLarge    an answer is larger than TorchServe takes
 
-This is the one place where an exception becomes an HTTP status, that of a registration
+No other code makes an HTTP status of an exception, be it that of a registration
 (``load_failure_code``) or that of a request (``predict_failure_code``):
 
 ===========================================  ============  ==========================================
@@ -23,7 +23,7 @@ InputError                                   500           400, and for this req
 AnswerTooLarge                               500           503, likewise
 lack of memory                               507           507
 a call that took longer than it may          500           500, as TorchServe's own for that
-any other                                    500           503; 500 where the model was to be loaded
+any other                                    500           503; 500 if the model was to be loaded
 ===========================================  ============  ==========================================
 
 A request that was answered already, and comes again, has no exception: ``native/cpp/core/connection.cc``

@@ -28,7 +28,7 @@ class Obstacle(NamedTuple):
 
 
 _SPAWN = "Use subprocess, or multiprocessing.get_context('spawn')"
-_SIGNALS = "Leave signals to the server: workers are told to stop through TorchServe's management API"
+_SIGNALS = "Leave signals to the server: stop workers through TorchServe's management API"
 _FORKS = "it forks, and a forked child would have all models' locks as they happen to be"
 # A later one starts a process that forks in its place: as good as spawn in a pool.
 _FORKS_BY_DEFAULT = sys.version_info < (3, 14)
@@ -47,7 +47,7 @@ _CALLS = {
         )
         if _FORKS_BY_DEFAULT
         else (),
-        Obstacle("multiprocessing forks on Linux unless it is told otherwise: " + _FORKS, _SPAWN),
+        Obstacle("multiprocessing forks on Linux by default: " + _FORKS, _SPAWN),
     ),
     **dict.fromkeys(
         ("concurrent.futures.InterpreterPoolExecutor", "concurrent.interpreters.create"),

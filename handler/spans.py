@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry's, from the interpreter that makes them to the host that exports them.
 
-What is traced, and where spans go, is said by OpenTelemetry's own environment variables. Nothing of
+OpenTelemetry's own environment variables say what is traced and where spans go. Nothing of
 OpenTelemetry's is imported before ``are_wanted`` and ``can_be_made`` say so.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXPORTER = "OTEL_TRACES_EXPORTER"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-OTLP = "otlp"  # the exporter where only an address is named
+OTLP = "otlp"  # the exporter if only an address is named
 SCOPE = "interpool"  # of spans that are not a model's
 # Names of such spans: a call's wait for an interpreter, and its time in it.
 QUEUE, LEASE = "queue", "lease"

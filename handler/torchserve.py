@@ -1,6 +1,6 @@
-"""TorchServe 0.12, as far as interpool relies on it: where to look when there is another.
+"""TorchServe 0.12, as far as interpool relies on it: the file to change for another release.
 
-What is TorchServe's own and our code names stands here. Nothing here imports it. TorchServe was archived in
+All names of TorchServe's that our code uses are here. Nothing here imports TorchServe. It was archived in
 August 2025, and interpool takes exactly one version: ``differences`` finds the files that are not that one's.
 ``interpool doctor`` shows them, and a test demands that there are none.
 
@@ -56,7 +56,7 @@ FRONTEND_CLASS = "org.pytorch.serve.ModelServer"
 # In a model's configuration: requests that belong together go to one worker, whose handler remembers.
 KEEPS_STATE = ("sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "continuousBatching")
 STARTUP_TIMEOUT = "startupTimeout"  # likewise: seconds that a worker may take to load it
-# What the frontend adds to the environment of its workers, where its configuration says nothing of it.
+# What the frontend adds to the environment of its workers, unless its configuration says otherwise.
 WORKER_ENVIRONMENT = {
     "TS_DECODE_INPUT_REQUEST": "true",
     "TS_IPEX_ENABLE": "false",
@@ -162,7 +162,7 @@ def running_frontend() -> int | None:
         pid = int(Path(tempfile.gettempdir(), PID_FILE).read_text(encoding="ascii"))
         process = Path(f"/proc/{pid}")
         patience = time.monotonic() + EXEC_PATIENCE_S
-        # Linux tells a program's arguments a moment after whoever started it has gone on.
+        # Linux shows a program's arguments a moment after its parent has gone on.
         while not (arguments := (process / "cmdline").read_bytes()) and time.monotonic() < patience:
             (process / "exe").readlink()  # neither the kernel's own nor a process that has ended has one
             time.sleep(0.001)
@@ -172,7 +172,7 @@ def running_frontend() -> int | None:
 
 
 def running_addresses() -> tuple[str, str]:
-    """Where a client here reaches the running TorchServe's inference and management; its own if none runs."""
+    """The running TorchServe's inference and management addresses; its defaults if none runs."""
     pid = running_frontend()
     inference, management = (
         address.replace("//0.0.0.0", "//127.0.0.1") for address in addresses_of(pid or 0)
@@ -193,7 +193,7 @@ def most_response_bytes(frontend: int) -> int:
 
 
 def settings_of(frontend: int) -> dict[str, str]:
-    """What a running frontend's options and configuration say, and its environment where that counts."""
+    """The settings of a running frontend: its options, configuration and, if it reads that, environment."""
     with contextlib.suppress(OSError):
         arguments = Path(f"/proc/{frontend}/cmdline").read_bytes().split(b"\0")
         given = {TOKENS_DISABLED: "true"} if TOKENS_OPTION.encode() in arguments else {}

@@ -1,7 +1,7 @@
-"""What interpreters tell the pool host about its workers, while they answer for them.
+"""What interpreters report to the pool host about its workers, while they answer for them.
 
-Datagrams of one socket pair for each host: both sides are in one process, and one that nobody
-has read yet is lost rather than waited for.
+Datagrams of one socket pair for each host: both sides are in one process. If the socket
+is full, a datagram is dropped, because a call must not wait.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Report:
             did (``sys.exit``, say); its model has left traces that its neighbours would meet; spans of
             OpenTelemetry's have ended; or the process has lost its GPU while it served this worker.
         pid: of the worker's shim.
-        interpreter: where, by number.
+        interpreter: its number.
         seconds: how long the load took.
         reason: why it failed, or ended; what the traces are; or what CUDA said.
         model: the name that the worker's model is registered by, "" if this report does not say.
@@ -59,7 +59,7 @@ class Report:
     spans: tuple[str, ...] = ()
 
     def send(self, descriptor: int) -> bool:
-        """Tell the host; for a thread inside an interpreter. Never raises, never waits.
+        """Send it to the host; for a thread inside an interpreter. Never raises, never waits.
 
         Returns:
             Whether there was room for it.

@@ -1,4 +1,4 @@
-"""What the pool host tells an interpreter about a worker, with each frame of it.
+"""What the pool host sends to an interpreter about a worker, with each frame of it.
 
 Text, because it passes through the pool, which hands it on as it is. Both sides are in one
 process: descriptors mean the same to them.
@@ -33,9 +33,9 @@ class WorkerToken:
         state: number of the model's state that its calls change; a later one is another state.
         own_state: whether no other worker has that state.
         model_dir: its model's directory.
-        unwatched: whether nobody looks for what its model leaves, as no other model meets it, or as its
-            settings say so.
-        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
+        unwatched: whether interpool does not look for what its model leaves: because no other model meets
+            it, or its settings say so.
+        most_answer_bytes: TorchServe's max_response_size; 0 if it is unknown.
         notes: whether TorchServe's own lines of each request are printed.
         metrics: whether metrics' lines are printed, which TorchServe's frontend reads.
     """

@@ -24,9 +24,9 @@ from interpool.archiver_ext.commands.json_output import JSON, print_json
 def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     """Show the cache of private copies, or remove what is not used any more.
 
-    There is a set of copies for each Python, torch and build of interpool. What is removed costs a slower
-    start where it is needed again. What a living process uses is never removed. The cache is kept within
-    the limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB, which is what --remove does at once.
+    There is a set of copies for each Python, torch and build of interpool. A start that needs removed copies
+    is slower. What a living process uses is never removed. The cache is kept within the
+    limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB. --remove applies these limits at once.
     """
     from interpool.native.provision.cache_limits import DAY_S, Limits, limits
     from interpool.native.provision.inventory import describe, inventory, rule, size

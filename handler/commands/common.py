@@ -22,12 +22,25 @@ class CommandFailed(Exception):
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """End the command with a message, and one of the statuses above."""
+    """End the command.
+
+    Args:
+        message: what happened, on which file or model, and what to do.
+        status: one of the exit statuses above.
+
+    Raises:
+        CommandFailed: always.
+    """
     raise CommandFailed(message, status)
 
 
 def print_path(path: Path, as_json: bool) -> None:
-    """Print a path, or with ``--json`` an object that has it."""
+    """Print a path.
+
+    Args:
+        path: to print.
+        as_json: whether to print an object that has it.
+    """
     if as_json:
         print_json({"path": str(path)})
     else:

@@ -23,7 +23,7 @@ METRICS_ADDRESS = "INTERPOOL_METRICS_ADDRESS"
 def exporter(address: str) -> None:
     """Serve the metrics of all live pools of this user to Prometheus, until interrupted.
 
-    `interpool serve` does so by itself where INTERPOOL_METRICS_ADDRESS is set.
+    `interpool serve` does so by itself if INTERPOOL_METRICS_ADDRESS is set.
     """
     from interpool.handler.host.prometheus import listen, serve_metrics, url_of
 

@@ -123,7 +123,7 @@ def _start_and_wait(command: list[str]) -> None:
 
 
 def _share_output() -> None:
-    """Have what is printed appended, where the pool's host writes to the same file."""
+    """Append what is printed if the pool's host writes to the same file."""
     if os.environ.get(shim.LOG_TO) == "stdout":
         flags = fcntl.fcntl(1, fcntl.F_GETFL)
         fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)

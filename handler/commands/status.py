@@ -52,24 +52,24 @@ def status(
     if times is not None and not watch:
         raise click.UsageError("--times goes with --watch")
     try:
-        nobody = f"no pool host is running (looked in {shim.runtime_base()})"
+        no_pool = f"no pool host is running (looked in {shim.runtime_base()})"
     except shim.Refused:
         require_runtime_directory()
         raise
     if check is not None:
-        _check(check, *_pools(), patience, nobody, as_json)
+        _check(check, *_pools(), patience, no_pool, as_json)
         return
     if watch:
         from interpool.handler.host.status import ask_hosts
         from interpool.handler.host.watch import watch as show
 
-        show(ask_hosts, nobody, times=times)
+        show(ask_hosts, no_pool, times=times)
         return
     pools, silent = _pools(stacks)
     if as_json:
         print_json(pools)
     elif not pools and not silent:
-        click.echo(nobody)
+        click.echo(no_pool)
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
     if silent:
@@ -106,7 +106,7 @@ def _check(
     pools: list[HostState],
     silent: list[str],
     patience_s: float,
-    nobody: str,
+    no_pool: str,
     as_json: bool,
 ) -> None:
     """Say whether a model is ready in every pool that serves it, and exit so."""
@@ -117,7 +117,7 @@ def _check(
     if silent and not found:
         fail(unanswered(silent), OTHER)
     if not found:
-        fail(f"{why_absent(pools, name) if pools else nobody}\n{_register_advice(name)}", NOT_SERVED)
+        fail(f"{why_absent(pools, name) if pools else no_pool}\n{_register_advice(name)}", NOT_SERVED)
     ready = not any(one.reasons for one in found)
     if as_json:
         print_json(answer_of(found))

@@ -33,7 +33,16 @@ def await_frontend(launcher: str) -> int | None:
 
 
 def start_ahead(frontend: int, python: str) -> None:
-    """Have the default pool's host started, if there is none; raises shim.Refused."""
+    """Start the default pool's host, if there is none.
+
+    Args:
+        frontend: TorchServe's process id.
+        python: the program that runs the host.
+
+    Raises:
+        shim.Refused: it cannot be started.
+        OSError: the frontend has ended.
+    """
     base = shim.runtime_base()
     shim.make_private(base)
     started = shim.process_start(frontend)
@@ -58,7 +67,7 @@ def start_ahead(frontend: int, python: str) -> None:
 def worker_environment(frontend: int) -> dict[str, str]:
     """What a worker's shim would give a host, as long as TorchServe's configuration says nothing of it.
 
-    Where it does, the host hears of that with its first worker, and leaves its place to one that a shim
+    If it does, the first worker's shim reports it to the host, which leaves its place to one that the shim
     starts. Raises OSError if the frontend has ended.
     """
     environment = {**shim.started_with(frontend), **WORKER_ENVIRONMENT}

@@ -1,7 +1,7 @@
-"""Whether a directory is held by a living process, for who would remove it.
+"""Whether a living process holds a directory, for code that would remove it.
 
-A holder has a shared lock on the directory, or on a file in it (``shim.hold``). A process id would say less:
-containers that share a directory have process ids of their own.
+A holder has a shared lock on the directory, or on a file in it (``shim.hold``). A process id would say less,
+because each container that shares the directory numbers its processes itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 def unheld(path: Path) -> Iterator[bool]:
     """Whether no process holds it; if so, none begins to before the ``with`` statement ends.
 
-    Where that cannot be found out, it counts as held.
+    If that cannot be determined, it counts as held.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

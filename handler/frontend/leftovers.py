@@ -1,7 +1,7 @@
 """Removes extracted models that a TorchServe has left behind which was killed.
 
 TorchServe extracts each registered archive into the temporary directory, and removes it when the model is
-unregistered or the server is stopped. Nobody removes what a killed server has extracted: its successor does.
+unregistered or the server is stopped. What a killed server has extracted stays, and its successor removes it.
 
 Containers may share that directory, and see nothing of each other's processes. So what counts are locks: a
 server that `interpool serve` has started holds its home there (server_home.py), and each worker holds the
@@ -33,13 +33,13 @@ def temporary_directory() -> Path:
 
 
 def remove_leftovers(directory: Path) -> list[Path]:
-    """Remove what servers that are gone have extracted into ``directory``; tells what it was.
+    """Remove what servers that are gone have extracted into ``directory``; returns what it was.
 
     Only this user's, and nothing while a server lives that extracts there: it may be that server's.
     """
     remove_ended(directory)
     found = [path for path in _extracted(directory) if path.lstat().st_uid == os.getuid()]
-    # After they were listed: whoever has made one of these is found here, unless it has ended.
+    # After they were listed: a server that has made one of these is found here, unless it has ended.
     if not found or lives_in(directory) or _is_in_use(directory):
         return []
     models = directory / "models"

@@ -12,7 +12,7 @@ renamed into place, and never changes afterwards: concurrent builders cannot dis
 TorchServe starts its workers in a model's directory and puts that on PYTHONPATH, where the archive
 could bring a ``sitecustomize.py`` or a module of Python's own: code that runs before any shim. So
 the overlay has launchers in ``bin/`` that start a shim in isolated mode and install nothing, and
-``interpool serve`` lets TorchServe use them where it asks for signatures.
+``interpool serve`` lets TorchServe use them if it asks for signatures.
 """
 
 from __future__ import annotations
@@ -82,7 +82,15 @@ def overlay() -> Path:
 
 
 def require_usable(parent: Path, variable: str) -> None:
-    """Raise OverlayError where no overlay can lie; the variable names another place."""
+    """Check that an overlay can be made in a directory.
+
+    Args:
+        parent: the directory.
+        variable: of the environment, which names another place.
+
+    Raises:
+        OverlayError: TorchServe would treat an overlay there differently.
+    """
     if "site-packages" in str(parent) or "dist-packages" in str(parent):
         raise OverlayError(
             f"the overlay must not lie in {parent}: TorchServe treats a home whose path says "
@@ -163,8 +171,7 @@ class _Source:
             target = self.worker if name == WORKER_SCRIPT else self.package / name
             (home / "ts" / name).symlink_to(target)
         (home / SHIM_MODULE).symlink_to(self.worker.with_name("shim.py"))
-        # Here and now, because servers are often told to write no bytecode, and a shim that is
-        # compiled at each start takes 1.4 MB more.
+        # A shim that is compiled at each start takes 1.4 MB more, and many servers write no bytecode.
         py_compile.compile(str(home / SHIM_MODULE), doraise=True)
         (home / "bin").mkdir()
         for name in LAUNCHERS:

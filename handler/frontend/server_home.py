@@ -1,7 +1,7 @@
 """The home of one server, which `interpool serve` makes for it, and the sign that the server lives.
 
-It lies where TorchServe extracts models, since the server cannot do without that directory either. So who
-empties the cache of private copies takes nothing from a running server.
+It lies where TorchServe extracts models, since the server cannot do without that directory either.
+So an emptied cache of private copies takes nothing from a running server.
 
 The frontend holds a file in its home: its standard input is that file, which is empty, and from which it
 reads nothing. (A directory would not do: no Python starts with that.) The lock ends with the frontend, killed

@@ -38,7 +38,7 @@ def java_hint() -> str:
 
 
 def missing_java() -> Check:
-    """Why TorchServe would find no Java, where ``java_path`` gives none."""
+    """Why TorchServe would find no Java, if ``java_path`` gives none."""
     home = os.environ.get("JAVA_HOME")
     if not home:
         return Check("java", False, "there is none on PATH", java_hint())
@@ -65,7 +65,7 @@ def checks() -> list[Check]:
 
 
 def runtime_directory() -> Check:
-    """Whether shims and hosts can meet where they will; makes nothing."""
+    """Whether shims and hosts can use the runtime directory; makes nothing."""
     name = "runtime directory"
     try:
         path = shim.runtime_base()
@@ -117,7 +117,7 @@ def _java() -> Check:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return Check("java", False, f"{path}: {error}", hint)
-    # Not the first line where JAVA_TOOL_OPTIONS is set, which Java says before.
+    # Not the first line if JAVA_TOOL_OPTIONS is set, because Java prints that first.
     version = re.search(r'^.* version "(?:1\.)?(\d+).*$', done.stderr, re.MULTILINE)
     ok = version is not None and int(version[1]) >= MINIMUM_JAVA
     said = version[0] if version is not None else done.stderr.partition("\n")[0]

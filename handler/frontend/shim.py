@@ -4,15 +4,15 @@ TorchServe starts one such process per worker, reads its log lines, connects to 
 named on its command line, and kills it. For a hermetic model this process is only a stand-in:
 it asks the pool host to listen on that socket, hands over its own stdout and stderr, and
 waits; likewise for an ordinary model that the pool is to serve and can. For every other model it
-becomes TorchServe's stock worker, also when it turns out late that the pool cannot.
+becomes TorchServe's stock worker, also if the pool fails to load the model.
 
 One file and the standard library only, because it runs under a model's own virtual
 environment too. Imports are counted: every worker pays for them in memory, so there is no
 ``socket`` (``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing`` here. The
 pool host imports this module for what both sides must agree on.
 
-Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; where
-shims and hosts meet; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
+Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; the
+runtime directory; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LeftToStock(Exception):
     """The pool does not serve this worker's model, and TorchServe's own worker does; the message says why.
 
     Attributes:
-        connection: descriptor of TorchServe's connection, where it has connected already, or -1.
+        connection: descriptor of TorchServe's connection, or -1 if it has not connected yet.
     """
 
     def __init__(self, why: str, connection: int = -1) -> None:
@@ -141,7 +141,7 @@ LOG_TO = "INTERPOOL_LOG_TO"
 def server_output(frontend: int) -> str:
     """What TorchServe itself prints to, as a path; "" if another process cannot append to it.
 
-    That is a socket, or a file that TorchServe writes to where it has come to, also if others have written.
+    That is a socket, or a file that TorchServe does not append to: it overwrites what others have written.
     """
     path = f"/proc/{frontend}/fd/1"
     try:
@@ -155,7 +155,7 @@ def server_output(frontend: int) -> str:
 
 
 def log_paths(frontend: int, runtime_dir: str, pool: str) -> list[str]:
-    """Where the host may log, the best first.
+    """Files that the host may log to, the best first.
 
     TorchServe's own output, if that is asked for; TorchServe's log directory; the runtime directory.
     """
@@ -167,7 +167,13 @@ def log_paths(frontend: int, runtime_dir: str, pool: str) -> list[str]:
 
 
 def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
-    """Where the host logs: the first place that it may write to."""
+    """The host's log: the first of ``log_paths`` that it may write to.
+
+    Args:
+        frontend: TorchServe's process id.
+        runtime_dir: of the host.
+        pool: its name.
+    """
     *others, last = log_paths(frontend, runtime_dir, pool)
     for log in others:
         # An earlier log there may be another user's.
@@ -234,7 +240,7 @@ SETTINGS = frozenset(
         "INTERPOOL_VERIFY",
     )
 )
-# What interpool's processes tell each other, and what a checkout's scripts take.
+# What interpool's processes pass to each other, and what a checkout's scripts take.
 OTHER_VARIABLES = frozenset(
     (
         "INTERPOOL_CONNECTION",
@@ -252,7 +258,7 @@ _OF_TESTS = "INTERPOOL_TEST_"
 def unknown_variables(environment: dict[str, str]) -> str:
     """What is wrong with the names of interpool's variables, "" if nothing is.
 
-    One that nobody reads may be meant to protect: with a letter too few it would protect nothing.
+    A misspelled variable that was meant to protect a server would protect nothing.
     """
     unknown = sorted(
         name
@@ -300,7 +306,7 @@ def overlay_record(home: str) -> dict[str, str]:
     return record
 
 
-# ---- where the shims and the host of a pool meet -------------------------------------------------
+# ---- the runtime directory, where the shims and the host of a pool meet ---------------------------
 
 PROTOCOL = "2"  # of what they say to each other: see host/control.py
 MESSAGE_LIMIT = 65536  # bytes of a message there
@@ -324,7 +330,7 @@ def make_private(path: str) -> None:
     """Create ``path`` (mode 0700) or check that it is ours; raises Refused."""
     try:
         while True:
-            # The one above may be the base, which somebody has removed; makedirs' mode is for the last one.
+            # The one above may be the base, and gone. makedirs' mode is for the last one only.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.makedirs(path, mode=0o700, exist_ok=True)
             try:
@@ -403,14 +409,14 @@ def hold_extracted(model_dir: str) -> None:
     try:  # noqa: SIM105 - contextlib would be another import
         os.set_inheritable(hold(os.path.dirname(model_dir)), True)
     except OSError:
-        pass  # the folder is gone, or its file system knows no locks: then nobody removes from it
+        pass  # the folder is gone, or its file system knows no locks: then nothing is removed from it
 
 
 def lock(runtime_dir: str) -> int:
     """Hold the instance's lock: a descriptor, released by closing it.
 
-    Whoever removes the directory does so under this lock, so a lock on a file that is no
-    longer there is no lock: try again.
+    A process removes the directory only under this lock. So a lock on a file that is gone is
+    no lock: try again.
     """
     path = os.path.join(runtime_dir, "lock")
     while True:
@@ -429,7 +435,7 @@ def lock(runtime_dir: str) -> int:
 
 
 def connect_control(runtime_dir: str) -> _socket.socket:
-    """Connect to the control socket in ``runtime_dir``; raises OSError if nobody listens.
+    """Connect to the control socket in ``runtime_dir``; raises OSError if no process listens.
 
     Goes through a descriptor of the directory: a socket's path may be 107 bytes long at most.
     """
@@ -447,7 +453,7 @@ def connect_control(runtime_dir: str) -> _socket.socket:
 
 
 def file_identity(path: str) -> tuple[int, int] | None:
-    """Tells one file of a name from the next, also where inode numbers are used again."""
+    """What differs between a file and the next one of its name, even if the inode number is the same."""
     try:
         found = os.stat(path)
     except OSError:
@@ -470,7 +476,7 @@ def is_hermetic(model_dir: str) -> bool:
         return False
     except OSError as error:
         raise Refused(
-            f"{error.filename} cannot be read: {error.strerror}; nothing says whose model it is"
+            f"{error.filename} cannot be read: {error.strerror}; make it readable for the server"
         ) from error
     _, _, named = manifest.partition(b'"handler":"' + HANDLER_STEM.encode())
     # Before the name's end, or that of a function in the file.
@@ -491,9 +497,9 @@ CONNECTION_VARIABLE = "INTERPOOL_CONNECTION"  # in connected_worker.py as well
 
 
 def require_isolation(environment: dict[str, str]) -> None:
-    """Raise Refused where signatures are asked for and files of the archive may have run before.
+    """Raise Refused if signatures are asked for and files of the archive may have run before.
 
-    Too late for this archive, and soon enough for who set the server up.
+    It is too late for this archive, but the operator learns of it.
     """
     if "INTERPOOL_SIGNATURE_KEYS" in environment and not sys.flags.isolated:
         raise Refused(
@@ -504,9 +510,9 @@ def require_isolation(environment: dict[str, str]) -> None:
 
 
 def refuse_stock(environment: dict[str, str]) -> None:
-    """Raise Refused where archives that are not hermetic must not be served.
+    """Raise Refused if archives that are not hermetic must not be served.
 
-    Nothing in them can be checked, so they are not served where signatures are asked for.
+    A server that asks for signatures refuses them, because nothing in them can be checked.
     """
     wish = environment.get("INTERPOOL_STOCK_ARCHIVES", "")
     if wish == "allow" or not (wish or "INTERPOOL_SIGNATURE_KEYS" in environment):
@@ -582,7 +588,7 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
 
     Settings that are refused name no pool: any host says why.
 
-    YAML is not parsed here: only where a file could name a pool, the host's Python is asked.
+    YAML is not parsed here: the host's Python is asked, if a file could name a pool.
     """
     for name in os.listdir(model_dir):
         if name.endswith((".yaml", ".yml")):
@@ -596,7 +602,7 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     read_end, write_end = os.pipe()
     pid = os.posix_spawn(
         record["python"],
-        # -P: the working directory is the model's, whose files are nobody's modules.
+        # -P: the working directory is the model's, whose files are no modules of ours.
         [record["python"], "-P", "-m", "interpool.handler.config", model_dir],
         host_environment(record),
         file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)],
@@ -636,8 +642,8 @@ def start_host(
             host_command(frontend, runtime_dir, pool, python, *options),
             environment,
             file_actions=[
-                # In this order: stdout is where "listening" goes until the host points it
-                # at its log; an end of this pipe without a word means that it died.
+                # In this order. The host prints "listening" to stdout, and then points stdout at its
+                # log. If the pipe ends before that, the host has died.
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, write_end, 1),
                 (os.POSIX_SPAWN_DUP2, log_file, 2),
@@ -743,7 +749,7 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
 
 
 def require_one_process(arguments: Arguments) -> None:
-    """Raise Refused where TorchServe asks for more than one synchronous worker process."""
+    """Raise Refused if TorchServe asks for more than one synchronous worker process."""
     if arguments.is_async:
         raise Refused(
             "asyncCommunication is not supported in a pool (TorchServe 0.12 loses requests in that mode): "
@@ -830,7 +836,7 @@ def wait_for_end(
     Args:
         control: the connection to the host.
         path: of the socket that the host listens on.
-        mine: that file's identity; None where there is none.
+        mine: that file's identity; None if there is none.
         record: of the overlay.
         environment: of the program that stands by, once the pool has loaded its model.
 

@@ -51,7 +51,7 @@ def await_server(say: Callable[[str], None]) -> str:
         who = f"TorchServe (process {process.pid}) serves"
         if {_place(inference), _place(management)} <= places:
             return f"{who}: inference {inference}, management {management}"
-        # Its configuration may be where nobody looks.
+        # running_addresses may not find its configuration.
         others_since = (others_since or time.monotonic()) if len(places) >= _ADDRESSES else 0.0
         if others_since and time.monotonic() - others_since >= _SETTLED_S:
             return f"{who} at {', '.join(sorted(map(str, places)))}"
