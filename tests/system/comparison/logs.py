@@ -28,7 +28,7 @@ _OF_THE_ENVIRONMENT = re.compile(
 )
 # The caller's lines in the stack that logging prints for a record that it cannot format.
 _FRAME = re.compile(
-    r'  File ".*(ts/model_service_worker|interpool/handler/backend/service)\.py", line \d+, in '
+    r'  File ".*(ts/model_service_worker|interpool/handler/backend/(service|model_loads))\.py", line \d+, in '
 )
 # Metrics that say how long something took.
 _DURATIONS = re.compile(r"^(HandlerTime|PredictionTime|\w*_time|ts_handler_\w+)\.")

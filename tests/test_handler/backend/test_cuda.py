@@ -165,11 +165,11 @@ def _in_the_pool(session: InterpreterSession, served: Served, gpu: int) -> tuple
 
 def _imported(session: InterpreterSession) -> tuple[int, int]:
     """How many models the interpreter has, and how many archives are in its memory."""
-    source = f"""
+    source = """
 import gc, sys
 gc.collect()
 archives = sum(type(each).__name__ == "HermeticImporter" for each in gc.get_objects())
-found = len(sys.modules[{SERVICE_MODULE!r}]._models), archives
+found = len(sys.modules["interpool.handler.backend.loaded_models"].loaded), archives
 """
     found: tuple[int, int] = Code(session, source)["found"].to_value()
     return found

@@ -12,13 +12,13 @@ from waiting import wait_for
 from interpool.native import InterpreterManager
 
 GIVE = """
-from interpool.handler.backend import service
-from interpool.handler.backend.service import WorkerToken
 from interpool.handler.admission import Admission
+from interpool.handler.backend import neighbours
+from interpool.handler.worker_token import WorkerToken
 
 def give(*directories):
     token = WorkerToken(-1, -1, "", "", False, -1, Admission())
-    service._give_to({directory: token for directory in directories}, "it has replaced torch.relu")
+    neighbours.give_to({directory: token for directory in directories}, "it has replaced torch.relu")
 """
 
 

@@ -54,7 +54,7 @@ class Served:
 
     def loaded(self, session: InterpreterSession) -> int:
         """How many models of this archive the interpreter has."""
-        models = f"__import__('sys').modules[{SERVICE_MODULE!r}]._models.values()"
+        models = "__import__('sys').modules['interpool.handler.backend.loaded_models'].loaded.values()"
         count = f"sum(model.directory == {str(self.directory)!r} for model in {models})"
         return int(session.global_("builtins", "eval")(count, {}).to_value())
 
