@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import warm
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from interpool.native import InterpreterManager, InterpreterSession
+
+settings.register_profile("any machine", deadline=None)  # hypothesis allows an example 200 ms otherwise
+settings.load_profile("any machine")
 
 HERE = Path(__file__).parent
 # Few tests that take long: started first, they do not leave one of two workers alone at the end.

@@ -48,6 +48,7 @@ from interpool.handler.backend.binary_tensors import (
     elements_of,
     is_binary,
     json_length,
+    require_sizes,
     strings_of,
 )
 from interpool.handler.backend.inputs import (
@@ -261,6 +262,7 @@ def _input(name: str, described: Mapping[str, Any], binary: BinaryInputs | None)
         raise InputError(f"input {name!r}: it needs `shape` and `data`, both as lists")
     if not all(type(size) is int for size in shape):
         raise InputError(f"input {name!r}: its shape must hold whole numbers")
+    require_sizes(name, shape)
     if datatype == _BYTES:
         return _strings(name, data, shape, described.get("parameters"))
     try:

@@ -136,7 +136,8 @@ def tensor_type(name: Any) -> torch.dtype | None:
     """The type of a ``dtype`` in a request, None for none; raises InputError."""
     if name is None:
         return None
-    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    # Not getattr, which would import any module that torch defers.
+    dtype = vars(torch).get(name) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
         raise InputError(f"`dtype` must name a torch type such as float32 or int64, not {name!r}")
     return dtype

@@ -38,6 +38,7 @@ from interpool.native.torchserve import MOST_REQUEST_BYTES
 # Requests' ids are UUIDs, as TorchServe's are: a random beginning for the process, and a count.
 _ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))
 _TOO_LARGE = Refusal(413, "", "")
+_MOST_DIGITS = 19  # of a body's length
 
 
 class ClientGone(Exception):
@@ -192,7 +193,7 @@ class Application:
             return
         if asked.headers:
             headers.update(asked.headers)
-        job = Job(request_id, headers, parameters, self._now())
+        job = Job(request_id, _decodable(headers), parameters, self._now())
         if not model.queue.put(job):
             model.traffic.note(503, 0.0)
             raise _no_worker(name, asked.version)
@@ -204,7 +205,7 @@ class Application:
         if length is not None:
             if not length.isdigit():
                 raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
-            if int(length) > most:
+            if len(length) > _MOST_DIGITS or int(length) > most:
                 raise _TOO_LARGE
         if length is None and b"transfer-encoding" not in headers:
             return b""
@@ -267,6 +268,14 @@ async def _whole(receive: Receive, most: int) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _decodable(headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Headers in UTF-8, as workers decode them: each byte is a character of Latin-1, as for TorchServe."""
+    return {
+        name: value if value.isascii() else value.decode("latin-1").encode()
+        for name, value in headers.items()
+    }
 
 
 def _new_id() -> bytes:

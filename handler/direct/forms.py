@@ -25,7 +25,7 @@ def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
         # A last field without a value is nothing to TorchServe.
         whole, _, last = body.rpartition(b"&")
         return _url_encoded(body if b"=" in last else whole)
-    return [Parameter(b"body", mime, body)]
+    return [Parameter(b"body", _name(mime), body)]
 
 
 def query_parameters(query: bytes) -> list[Parameter]:
@@ -39,11 +39,16 @@ def _url_encoded(text: bytes) -> list[Parameter]:
     pairs = [pair.partition(b"=") for pair in text.split(b"&") if pair]
     if len(pairs) > MOST_FIELDS:
         raise _bad_form(f"it has more than {MOST_FIELDS} fields")
-    return [Parameter(_plain(name), b"", _plain(value)) for name, _, value in pairs]
+    return [Parameter(_name(_plain(name)), b"", _plain(value)) for name, _, value in pairs]
 
 
 def _plain(text: bytes) -> bytes:
     return unquote_to_bytes(text.replace(b"+", b" "))
+
+
+def _name(raw: bytes) -> bytes:
+    """A name or type in UTF-8, as workers decode it; U+FFFD for a bad byte, as TorchServe has it."""
+    return raw if raw.isascii() else raw.decode(errors="replace").encode()
 
 
 def _bad_form(why: str) -> Refusal:
@@ -95,7 +100,7 @@ class _Parts:
         own = (
             self._headers.get(b"content-type", _UPLOAD).partition(b";")[0] if b"filename" in options else b""
         )
-        self.found.append(Parameter(options[b"name"], own, b"".join(self._data)))
+        self.found.append(Parameter(_name(options[b"name"]), _name(own), b"".join(self._data)))
 
     def _whole(self) -> None:
         self.is_whole = True

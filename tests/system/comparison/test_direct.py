@@ -117,6 +117,9 @@ RECEIVED = [
     _form(_part("data", b'{"a": 1}', filename="a.json", content_type=JSON)),
     _form(_part("data", b"text", filename="a.txt", content_type="text/plain; charset=utf-8")),
     _received(b"raw", x_asked="yes"),
+    _received(b"raw", x_asked="gr\xf6\xdfe"),
+    _received(b"raw", "text/pl\xe4in"),
+    _received(b"data=%ff&%fe=x", "application/x-www-form-urlencoded"),
     *(
         Request(b"raw", None, f"/predictions/received{rest}")
         for rest in ("/1.0", "/1.0/", "/1.0/more/parts", "/", "?a=1")

@@ -139,6 +139,9 @@ def _claim(shape: Any, size: Any, kind: str = "INT16") -> Any:
         ([_claim([2], 4)], b"abcde", "1 bytes of the body belong to no input"),
         ([_claim([2**40, 2**40, 0], 0)], b"", "huge sizes"),
         ([_claim([1] * 65, 2)], b"ab", "65 dimensions"),
+        ([_claim([1] * 65, 2, "BYTES")], b"ab", "65 dimensions"),
+        ([_claim([2**63], 2, "BYTES")], b"ab", "a size of 2**63 or more"),
+        ([{"name": "x", "shape": [10**4000] * 9, "datatype": "BYTES", "data": []}], b"", "a size of 2**63"),
         ([_claim([1], 8, "BYTES")], b"\xff\xff\xff\xffabcd", "a length beyond"),
         ([_claim([1], 3, "BYTES")], b"\x00\x00\x00", "a length beyond"),
         ([_claim([2], 5, "BYTES")], b"\x01\x00\x00\x00a", "has 1 elements, and its shape 2"),
@@ -158,6 +161,7 @@ def test_a_wrong_claim_is_refused_with_what_is_wrong(described: Any, data: bytes
         ("9999", "the body has"),
         ("-1", "a number of bytes"),
         ("x", "a number of bytes"),
+        ("9" * 5000, "a number of bytes"),
         ("1", "the body is none"),
     ],
 )

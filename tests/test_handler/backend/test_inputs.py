@@ -82,6 +82,14 @@ def test_an_unknown_dtype_is_refused(dtype: object) -> None:
         _body({"inputs": [1], "dtype": dtype})
 
 
+def test_a_dtype_imports_no_module_that_torch_defers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch, "__getattr__", asked.append)
+    with pytest.raises(InputError, match="must name a torch type"):
+        _body({"inputs": [1], "dtype": "deferred"})
+    assert asked == []
+
+
 @pytest.mark.parametrize("value", [[[1], [1, 2]], [1, [2]], [10**30]])
 def test_numbers_that_make_no_tensor_are_refused(value: object) -> None:
     with pytest.raises(InputError, match="not a rectangular array"):
