@@ -18,7 +18,7 @@ from uuid import uuid4
 from interpool.handler.direct.access_lines import AccessLine
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
 from interpool.handler.direct.forms import parameters_of, query_parameters
-from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
+from interpool.handler.direct.job import Answer, Job, Parameter, Refusal, as_utf8
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.paths import Asked, Wish, not_found, understand
 from interpool.handler.direct.replies import (
@@ -193,7 +193,8 @@ class Application:
             return
         if asked.headers:
             headers.update(asked.headers)
-        job = Job(request_id, _decodable(headers), parameters, self._now())
+        sent = {name: as_utf8(value) for name, value in headers.items()}
+        job = Job(request_id, sent, parameters, self._now())
         if not model.queue.put(job):
             model.traffic.note(503, 0.0)
             raise _no_worker(name, asked.version)
@@ -268,14 +269,6 @@ async def _whole(receive: Receive, most: int) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _decodable(headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Headers in UTF-8, as workers decode them: each byte is a character of Latin-1, as for TorchServe."""
-    return {
-        name: value if value.isascii() else value.decode("latin-1").encode()
-        for name, value in headers.items()
-    }
 
 
 def _new_id() -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from interpool.handler.direct.job import Parameter, Refusal
+from interpool.handler.direct.job import Parameter, Refusal, as_utf8
 from interpool.handler.direct.paths import BAD_ESCAPE
 
 _FORM = b"application/x-www-form-urlencoded"
@@ -25,7 +25,7 @@ def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
         # A last field without a value is nothing to TorchServe.
         whole, _, last = body.rpartition(b"&")
         return _url_encoded(body if b"=" in last else whole)
-    return [Parameter(b"body", _name(mime), body)]
+    return [Parameter(b"body", as_utf8(mime), body)]
 
 
 def query_parameters(query: bytes) -> list[Parameter]:

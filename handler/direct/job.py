@@ -19,6 +19,11 @@ class Parameter(NamedTuple):
     value: bytes
 
 
+def as_utf8(header: bytes) -> bytes:
+    """A header's value as workers decode it: each byte is a character of Latin-1, as for TorchServe."""
+    return header if header.isascii() else header.decode("latin-1").encode()
+
+
 class Answer(NamedTuple):
     """What a client gets; a streamed one has further parts."""
 
