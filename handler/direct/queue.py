@@ -50,6 +50,11 @@ class ModelQueue:
         """How many requests wait."""
         return len(self._jobs)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request waits, or is with a worker."""
+        return bool(self._jobs) or len(self._idle) < len(self.workers)
+
     def put(self, job: Job) -> bool:
         """Take a request; False if there is no worker, or no room."""
         if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):

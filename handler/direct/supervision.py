@@ -17,6 +17,8 @@ from interpool.handler.errors import WorkerRefused
 # Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
 BACK_OFF_S = (0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
 
+_LOOK_S = 0.02
+
 logger = logging.getLogger("interpool.direct")
 
 
@@ -159,6 +161,13 @@ class Workers:
         places = [self._place() for _ in range(count)]
         self._tasks = [asyncio.create_task(place.keep()) for place in places]
         await asyncio.gather(*(place.ready for place in places))
+
+    async def drain(self) -> None:
+        """Wait until all that was asked is answered, at most as long as a batch may take."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._queue.settings.response_timeout_s
+        while self._queue.is_busy and loop.time() < until:
+            await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
         """End them; batches that are under way are answered first."""

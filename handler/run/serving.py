@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from interpool.handler.config import HostSettings
@@ -22,7 +24,9 @@ from interpool.handler.direct.traffic import DirectState
 from interpool.handler.direct.worker import LoadFailed
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.frontend import shim
+from interpool.handler.host import control
 from interpool.handler.host.interpreter_pool import Pool
+from interpool.handler.host.readiness import ANY, readiness
 from interpool.handler.run.archives import Archive, Options, opened
 
 # Batches in flight for each interpreter: while one is answered, the next one is there already.
@@ -84,6 +88,15 @@ class HostThread:
             self._pool.manager.close()  # a later pool of this process takes the interpreters
 
 
+@dataclass
+class _Served:
+    """A model, with what ends with it."""
+
+    model: ServedModel
+    workers: Workers
+    files: contextlib.ExitStack
+
+
 class Serving:
     """Models that are served without TorchServe.
 
@@ -106,6 +119,7 @@ class Serving:
         self.settings = settings or HostSettings.of_environment()
         self.models = Models()
         self.address = ""
+        self._served: dict[str, _Served] = {}
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -114,42 +128,104 @@ class Serving:
         Raises:
             ServeError: something cannot be served; the message says what, and why.
         """
-        settings = self.settings
         async with contextlib.AsyncExitStack() as stack:
-            archives = [
-                stack.enter_context(opened(name, path, self._options))
-                for name, path in self._archives.items()
-            ]
-            host = HostThread(settings, lambda: self.models.describe(self.address))
+            archives = []
+            for name, path in self._archives.items():
+                archive, files = _opened(name, path, self._options)
+                stack.callback(files.close)
+                archives.append((archive, files))
+            host = HostThread(self.settings, lambda: self.models.describe(self.address))
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)
-            channels = Channels()
-            stack.callback(channels.close)
-            stdio = (sys.stderr.fileno(), sys.stderr.fileno())
-            await asyncio.gather(
-                *(self._serve(each, host, settings, channels, stdio, stack) for each in archives)
-            )
+            self._runtime_dir = host.runtime_dir
+            self._channels = Channels()
+            stack.callback(self._channels.close)
+            stack.push_async_callback(self._end)
+            await asyncio.gather(*(self._serve(archive, files) for archive, files in archives))
             yield
 
-    async def _serve(
-        self,
-        archive: Archive,
-        host: HostThread,
-        settings: HostSettings,
-        channels: Channels,
-        stdio: tuple[int, int],
-        stack: contextlib.AsyncExitStack,
-    ) -> None:
+    async def add(self, name: str, path: Path, options: Options | None = None) -> None:
+        """Serve an archive from now on, while this is open.
+
+        It takes the place of the model of that name, which answers first what it was asked.
+
+        Args:
+            name: that clients ask for.
+            path: of the archive.
+            options: for this one; by default those for all of them.
+
+        Raises:
+            ServeError: it cannot be served, and a model of that name goes on.
+        """
+        archive, files = await asyncio.to_thread(_opened, name, path, options or self._options)
+        await self._serve(archive, files)
+
+    async def remove(self, name: str) -> None:
+        """Serve a model no more; it answers first what it was asked."""
+        served = self._served.pop(name)
+        self.models.remove(served.model)
+        await self._retire(served)
+
+    def why_not_ready(self) -> list[str]:
+        """Why models that are served may not answer, as ``interpool status --check`` says it. Any thread.
+
+        Raises:
+            OSError: the pool's host does not answer.
+        """
+        directories = {served.model.directory for served in tuple(self._served.values())}
+        patience_s = max(
+            (served.model.queue.settings.response_timeout_s for served in tuple(self._served.values())),
+            default=0,
+        )
+        state = json.loads(control.ask_status(Path(self._runtime_dir)))
+        # Archives that are loading, or have failed to, say nothing about those that are served.
+        state["served"] = {key: value for key, value in state["served"].items() if key in directories}
+        state["gone"] = {}
+        return [
+            f"{one.model}/{one.version}: {reason}"
+            for one in readiness([state], ANY, patience_s)
+            for reason in one.reasons
+        ]
+
+    async def _serve(self, archive: Archive, files: contextlib.ExitStack) -> None:
         queue = ModelQueue(archive.settings)
-        workers = Workers(host.runtime_dir, archive.files, queue, channels, stdio)
-        stack.push_async_callback(workers.close)
-        count = archive.workers or WORKERS_PER_INTERPRETER * settings.interpreters
+        stdio = (sys.__stderr__.fileno(), sys.__stderr__.fileno()) if sys.__stderr__ else (2, 2)
+        workers = Workers(self._runtime_dir, archive.files, queue, self._channels, stdio)
+        count = archive.workers or WORKERS_PER_INTERPRETER * self.settings.interpreters
         try:
             await workers.start(count)
-        except (LoadFailed, WorkerRefused) as error:
-            raise ServeError(f"{archive.name} cannot be served: {error}") from None
-        self.models.add(ServedModel(archive.name, archive.version, queue, archive.examples))
+        except BaseException as error:
+            await workers.close()
+            await asyncio.to_thread(files.close)
+            if isinstance(error, LoadFailed | WorkerRefused):
+                raise ServeError(f"{archive.name} cannot be served: {error}") from None
+            raise
+        model = ServedModel(archive.name, archive.version, queue, archive.examples, archive.files.model_dir)
+        before = self._served.get(archive.name)
+        self._served[archive.name] = _Served(model, workers, files)
+        self.models.add(model)
+        self.models.set_default(model.name, model.version)
         logger.info("%s, version %s, is served by %d workers", archive.name, archive.version, count)
+        if before is not None:
+            self.models.remove(before.model)
+            await self._retire(before)
+
+    async def _retire(self, served: _Served) -> None:
+        """End a model that is asked no more, once it has answered."""
+        await served.workers.drain()
+        await served.workers.close()
+        await asyncio.to_thread(served.files.close)
+
+    async def _end(self) -> None:
+        for served in self._served.values():
+            await served.workers.close()
+            served.files.close()
+
+
+def _opened(name: str, path: Path, options: Options) -> tuple[Archive, contextlib.ExitStack]:
+    """An archive, and what closes it; raises ServeError."""
+    with contextlib.ExitStack() as stack:
+        return stack.enter_context(opened(name, path, options)), stack.pop_all()
 
 
 def application(

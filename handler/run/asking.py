@@ -1,0 +1,97 @@
+"""Requests to the application from Python, without a socket: values become bodies, and answers values."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from typing import Any
+from urllib.parse import quote
+
+from interpool.handler.direct.application import Application
+from interpool.handler.errors import InputError, ServeError
+
+
+def body_of(value: Any) -> tuple[str, bytes]:
+    """The content type and the body of a request with this value.
+
+    Args:
+        value: bytes and texts are sent as they are, arrays as npy, tensors, alone or in dicts and lists, as
+            what ``torch.save`` writes; all else as JSON.
+
+    Raises:
+        InputError: it is nothing that can be sent.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "application/octet-stream", bytes(value)
+    if isinstance(value, str):
+        return "text/plain", value.encode()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        file = io.BytesIO()
+        numpy.save(file, value, allow_pickle=False)
+        return "application/x-npy", file.getvalue()
+    if torch is not None and _has_tensors(value, torch.Tensor):
+        file = io.BytesIO()
+        torch.save(value, file)
+        return "application/octet-stream", file.getvalue()
+    try:
+        return "application/json", json.dumps(value).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"a value of type {type(value).__name__} cannot be sent to a model: {error}"
+        ) from None
+
+
+def _has_tensors(value: Any, kind: type) -> bool:
+    if isinstance(value, dict):
+        return any(_has_tensors(each, kind) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(_has_tensors(each, kind) for each in value)
+    return isinstance(value, kind)
+
+
+async def ask(application: Application, model: str, value: Any, version: str | None = None) -> Any:
+    """A model's answer: of JSON its value, of text a text; else bytes. A stream's parts come together.
+
+    A handler's lists have no content type, and are bytes.
+
+    Raises:
+        InputError: the request cannot be used.
+        ServeError: there is no such model, or it has failed.
+    """
+    kind, body = body_of(value)
+    path = f"/predictions/{model}" + (f"/{version}" if version is not None else "")
+    headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": quote(path).encode(),
+        "query_string": b"",
+        "headers": headers,
+    }
+    status, said, parts = 0, b"", []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        nonlocal status, said
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            said = dict(message["headers"]).get(b"content-type", b"")
+        else:
+            parts.append(message["body"])
+
+    await application(scope, receive, send)
+    answer = b"".join(parts)
+    if status >= 400:
+        text = answer.decode(errors="replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            text = json.loads(text)["message"]
+        raise (InputError if status == 400 else ServeError)(f"model {model!r} answered {status}: {text}")
+    if said.startswith(b"application/json"):
+        return json.loads(answer)
+    return answer.decode() if said.startswith(b"text/") else answer

@@ -1,0 +1,48 @@
+"""Archives that lie elsewhere, at any URL that fsspec knows."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from interpool.handler.errors import ServeError
+
+
+def shown(where: str) -> str:
+    """A URL for people, without what proves a right to it."""
+    parts = urlsplit(where)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else where
+
+
+@contextlib.contextmanager
+def fetched(where: str) -> Iterator[Path]:
+    """The file of an archive. What is on this machine is used as it is, all else downloaded meanwhile.
+
+    Args:
+        where: a path, or a URL such as s3://, gs:// or https://.
+
+    Raises:
+        ServeError: it cannot be had.
+    """
+    if "://" not in where:
+        yield Path(where)
+        return
+    parts = urlsplit(where)
+    if parts.scheme == "file":
+        yield Path(unquote(parts.path))
+        return
+    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as folder:
+        target = Path(folder) / Path(parts.path).name
+        try:
+            import fsspec
+
+            files, path = fsspec.core.url_to_fs(where)
+            files.get_file(path, str(target))
+        except Exception as error:  # noqa: BLE001 - each file system has its own
+            reason = f"{type(error).__name__}: {error}".replace(where, shown(where))
+            raise ServeError(f"{shown(where)} cannot be fetched: {reason}") from None
+        yield target

@@ -1,0 +1,127 @@
+"""The models that a configuration wants, served one by one: what is wrong with one leaves the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from interpool.handler.errors import ServeError, SettingsError
+from interpool.handler.run.archives import Options
+from interpool.handler.run.fetching import fetched, shown
+from interpool.handler.run.serving import Serving
+from interpool.native.errors import InterpoolError
+
+# Seconds before models that were refused are tried again: their storage may have been away.
+BACK_OFF_S = (30.0, 60.0, 120.0, 300.0, 600.0)
+_OPTIONS = tuple(field.name for field in fields(Options))
+
+logger = logging.getLogger("interpool.direct")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An archive, and how it is served.
+
+    Attributes:
+        url: of the archive, or its path.
+        options: that come before the archive's own.
+    """
+
+    url: str
+    options: Options
+
+    @classmethod
+    def of(cls, name: str, value: object) -> Wanted:
+        """What a configuration says of a model: a URL, or a mapping with one; raises SettingsError."""
+        told = {"url": value} if isinstance(value, str) else value
+        if not isinstance(told, Mapping) or not isinstance(told.get("url"), str):
+            raise SettingsError(f"the model {name!r} needs the path or URL of an archive, not {value!r}")
+        if unknown := told.keys() - {"url", *_OPTIONS}:
+            raise SettingsError(
+                f"the model {name!r} has the unknown setting {min(map(str, unknown))!r}; "
+                f"the settings are: url, {', '.join(_OPTIONS)}"
+            )
+        return cls(told["url"], Options(**{key: value for key, value in told.items() if key != "url"}))
+
+
+class Reconciler:
+    """Brings about what is wanted.
+
+    Args:
+        serving: that is open.
+
+    Attributes:
+        served: what is served, by name.
+        refused: why other models are not, or not as wanted, by name.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._lock = asyncio.Lock()
+        self._retrying: asyncio.Task[None] | None = None
+        self.served: dict[str, Wanted] = {}
+        self.refused: dict[str, str] = {}
+
+    async def apply(self, models: Mapping[str, Any]) -> None:
+        """Serve these models, and no others. One that cannot be served leaves its name as it is.
+
+        Args:
+            models: by name, a URL, or a mapping with ``url`` and options; see ``Wanted``.
+
+        Raises:
+            ServeError: models are wanted, and none is served.
+        """
+        self.close()
+        async with self._lock:
+            gone = self.served.keys() - models.keys()
+            self.refused = {}
+            await asyncio.gather(*map(self._remove, gone), *(self._bring(*each) for each in models.items()))
+        if models and not self.served:
+            raise ServeError("; ".join(self.refused.values()))
+        if self.refused:
+            self._retrying = asyncio.create_task(self._retry(models))
+
+    def close(self) -> None:
+        """Try refused models no more."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
+
+    async def _remove(self, name: str) -> None:
+        del self.served[name]
+        await self._serving.remove(name)
+
+    async def _bring(self, name: str, value: object) -> None:
+        """Serve a model as wanted, or note why it is not."""
+        try:
+            wanted = Wanted.of(name, value)
+            if self.served.get(name) == wanted:
+                return
+            await self._serve(name, wanted)
+        except InterpoolError as error:
+            goes_on = "; the one before goes on" if name in self.served else ""
+            self.refused[name] = f"model {name!r} is not served as wanted{goes_on}: {error}"
+            logger.error("%s", self.refused[name])
+        else:
+            self.refused.pop(name, None)
+
+    async def _serve(self, name: str, wanted: Wanted) -> None:
+        fetching = fetched(wanted.url)
+        path = await asyncio.to_thread(fetching.__enter__)
+        try:
+            await self._serving.add(name, path, wanted.options)
+        finally:
+            await asyncio.to_thread(fetching.__exit__, None, None, None)
+        self.served[name] = wanted
+        logger.info("model %r is served from %s", name, shown(wanted.url))
+
+    async def _retry(self, models: Mapping[str, Any]) -> None:
+        attempts = 0
+        while self.refused:
+            await asyncio.sleep(BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)])
+            attempts += 1
+            async with self._lock:
+                await asyncio.gather(*(self._bring(name, models[name]) for name in tuple(self.refused)))
