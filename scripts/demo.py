@@ -73,7 +73,9 @@ class Model:
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--keep", action="store_true", help="leave the server running")
+    keep = parser.parse_args().keep
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
     models = [
@@ -81,7 +83,7 @@ def main() -> int:
         Model("convnet", "sample.png", _images()),
     ]
     try:
-        return run(models)
+        return run(models, keep=keep)
     except (AssertionError, DemoError, subprocess.SubprocessError) as error:
         console.print("[red]The demo failed:[/]")
         say(str(error))
@@ -91,10 +93,10 @@ def main() -> int:
         return 130
 
 
-def run(models: list[Model]) -> int:
+def run(models: list[Model], *, keep: bool) -> int:
     for model in models:
         pack(model)
-    failed = False
+    kept = failed = False
     server = Server(STORE)
     try:
         with step("starting TorchServe, whose workers will be interpool's"):
@@ -108,13 +110,17 @@ def run(models: list[Model]) -> int:
         show_pool(server, models)
         show_curl(server, models)
         failed = not all(each <= TOLERANCE for model in models for each in model.differences())
+        if keep and not failed:
+            kept = True
+            show_kept(server)
     except BaseException:
         failed = True
         raise
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
-        with step("stopping what was started"):
-            server.leave(keep_logs=failed)
+        if not kept:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left behind by impatience
+            with step("stopping what was started"):
+                server.leave(keep_logs=failed)
     if failed:
         console.print("[red]Some answers differ from the ordinary Python process's.[/]")
         return 1
@@ -256,6 +262,17 @@ def show_curl(server: Server, models: list[Model]) -> None:
         say("  " + shlex.join(_predict_command(server, model)))
     url = f"{server.management}/models/{models[0].name}?min_worker=6&max_worker=6&synchronous=true"
     say("  " + shlex.join(["curl", "-sS", "-X", "PUT", url]))
+
+
+def show_kept(server: Server) -> None:
+    environment = " ".join(f"{name}={value}" for name, value in server.own_environment.items())
+    say(f"The server goes on running; its logs are in {server.logs}.")
+    say(f"  inference   {server.inference}")
+    say(f"  management  {server.management}")
+    say(f"  metrics     {server.metrics}/metrics")
+    say(f"  curl -sS {server.metrics}/metrics")
+    say(f"  {environment} {BIN}/interpool status")
+    say(f"To stop it:\n  {environment} {BIN}/torchserve --stop")
 
 
 def _predict_command(server: Server, model: Model) -> list[str]:

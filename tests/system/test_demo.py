@@ -18,6 +18,7 @@ import psutil
 import pytest
 from documents import README, assert_printed, shown_lines
 from paths import ROOT
+from waiting import wait_for
 
 DEMO = ROOT / "scripts" / "demo.py"
 
@@ -72,3 +73,17 @@ def test_demo_that_is_interrupted_stops_what_it_started(temporary: Path) -> None
     demo.communicate(timeout=120)
     assert demo.returncode == 130
     assert left_behind(temporary) == set()
+
+
+@pytest.mark.long
+def test_demo_keeps_its_server_if_asked_and_says_how_to_stop_it(temporary: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "300", "TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, DEMO, "--keep"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    (metrics,) = [line for line in lines if line.startswith("curl -sS") and line.endswith("/metrics")]
+    asked = subprocess.run(metrics, shell=True, capture_output=True, text=True)
+    assert "# TYPE ts_inference_requests_total counter" in asked.stdout
+    (stop,) = [line for line in lines if line.endswith("torchserve --stop")]
+    subprocess.run(stop, shell=True, check=True, env=environment)
+    wait_for(lambda: not any("process" in each for each in left_behind(temporary)), "the server's end")
