@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -176,6 +177,20 @@ def test_pipelined_requests_are_answered_in_order(server: DirectServer) -> None:
     said = _raw(server, requests + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", end=False)
     assert re.findall(rb"HTTP/1.1 \d+", said) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 404"]
     assert said.index(b"\r\n\r\n7") < said.index("größe".encode()) < said.index(b"NaN")
+
+
+def test_a_thousand_idle_connections_cost_little_and_nobody_waits_for_them(server: DirectServer) -> None:
+    address = urlsplit(server.inference)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    before = server.process.memory_info().rss
+    where = str(address.hostname), address.port
+    with contextlib.ExitStack() as idle:
+        for _ in range(1000):
+            idle.enter_context(socket.create_connection(where, timeout=30))
+        assert _post(server, "answers", {"answer": "int"}) == (200, b"7")
+        assert server.process.memory_info().rss - before < 50 << 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b""], ids=["whole", "endless"])
