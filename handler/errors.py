@@ -11,8 +11,8 @@ ServeError
 ├── InputError        a request's input cannot be used
 └── AnswerTooLarge    an answer is larger than TorchServe takes
 
-No other code makes an HTTP status of an exception, be it that of a registration
-(``load_failure_code``) or that of a request (``predict_failure_code``):
+No other code makes an HTTP status of an exception: that of a registration
+(``load_failure_code``), and that of a request (``predict_failure_code``):
 
 ===========================================  ============  ==========================================
 exception                                    registration  request

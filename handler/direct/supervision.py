@@ -170,7 +170,7 @@ class Workers:
             await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
-        """End them; batches that are under way are answered first."""
+        """End them. What is under way fails: ``drain`` first, to have it answered."""
         self._queue.wanted = 0
         for worker in list(self._queue.workers):
             worker.leave()

@@ -35,7 +35,7 @@ def in_threads(loops: list[Loop]) -> AtOnce:
 def serve(prepare: Callable[[], tuple[str, AtOnce | None]]) -> None:
     """Say ``ready`` and what ``prepare`` says; then answer each line ``SECONDS START WIDTH`` with the rate.
 
-    A model may print, too: what is said to the benchmark goes where nobody else writes.
+    A model may print, too: the benchmark is answered through a descriptor of its own.
     """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -131,7 +131,7 @@ def test_a_scene_is_the_same_with_a_stock_worker_an_ordinary_archive_and_a_herme
     stock, ordinary = servers.both(lambda server: play(server, Way.ORDINARY))
     hermetic = play(servers.pool, Way.HERMETIC)
     _same(stock, ordinary, "an ordinary archive")
-    # What a packed model raises is told to the client; stock says "Prediction failed".
+    # Clients get what a packed model raises; stock says "Prediction failed".
     _same(_without_errors(stock), _without_errors(hermetic), "a hermetic archive")
 
 
