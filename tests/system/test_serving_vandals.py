@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -109,6 +110,7 @@ def test_a_model_that_changes_its_neighbours_while_it_is_loaded_meets_nobody(
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server: TorchServe, mar: Mar, packed: Pack, isolation: str
 ) -> None:
+    wait_for(lambda: _owners_are_registered(server), "interpreters of unregistered models to be retired")
     _register(server, mar, packed, "alone", config=f"interpool: {{isolation: {isolation}}}")
     retired = _retired(server)
     assert server.predict("alone", {"way": "patch torch"}).json == {"relu": -1.0}
@@ -132,6 +134,13 @@ def test_a_model_whose_traces_do_not_count_is_not_looked_at_and_no_neighbour_is_
     assert not _has_own(server, "beside")
     for name in ("known", "beside"):
         server.unregister(name)
+
+
+def _owners_are_registered(server: TorchServe) -> bool:
+    """Whether each interpreter that a model has for itself belongs to a model that is registered."""
+    interpreters = server.pools()["default"]["interpreters"]["interpreters"]
+    owners = {one["owner"] for one in interpreters if one["owner"] and one["state"] != "retired"}
+    return all(os.path.isdir(owner) for owner in owners)
 
 
 def _retired(server: TorchServe) -> set[int]:
