@@ -21,6 +21,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import struct
@@ -35,6 +36,7 @@ STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
+logger = logging.getLogger("interpool.host")
 _BESIDE, _CHANNEL = "beside", "channel"  # fields that may be missing
 
 
@@ -95,6 +97,17 @@ def send(peer: socket.socket, kind: str, text: str = "", passing: Sequence[int] 
     except OSError:
         return False
     return True
+
+
+def send_text(peer: socket.socket, text: str) -> None:
+    """Send a text of any length, cut into messages; wait a second at most for a peer that does not read."""
+    data = text.encode(errors="backslashreplace")
+    peer.settimeout(1.0)
+    try:
+        for start in range(0, len(data), shim.MESSAGE_LIMIT):
+            peer.send(data[start : start + shim.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
+    except OSError:
+        logger.warning("a status request was not read to its end")
 
 
 def has_ended(peer: socket.socket) -> bool:

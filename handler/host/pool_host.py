@@ -10,20 +10,16 @@ Its process is started by start.py.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import math
 import os
-import re
-import selectors
 import shutil
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,9 +39,12 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control, memory, pool_growth, rotated_log
 from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
 from interpool.handler.host.call_watch import CallWatch, GivenUp
+from interpool.handler.host.control_socket import ControlSocket
+from interpool.handler.host.events import Events
 from interpool.handler.host.failing_interpreters import FailingInterpreters
 from interpool.handler.host.home_repair import ServerHome
 from interpool.handler.host.interpreter_pool import Pool
+from interpool.handler.host.launch_environment import was_started_like
 from interpool.handler.host.limits import Limits
 from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.model_placement import SHORT, Keeper
@@ -56,6 +55,7 @@ from interpool.handler.host.span_export import exporter_of_environment
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
 from interpool.handler.host.worker import Worker
+from interpool.handler.host.worker_set import WorkerSet
 from interpool.handler.torchserve import ACCEPT_TIMEOUT_S, addresses_of, most_response_bytes
 from interpool.handler.worker_reports import Report
 
@@ -74,9 +74,6 @@ LAST_ANSWER_S = 1.0  # that the worker has whose call found that the GPU is lost
 LOST_STEP = 10  # interpreters, after which the log says again how many are gone
 # Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
 MOST_LOST = 8
-# Of a worker's environment: what TorchServe, and the shell of a launcher, set for each one.
-SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
-OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 
 _NO_DEVICE = "this process can use its GPU no more, and the next one can"
 
@@ -117,14 +114,11 @@ class PoolHost:
         self._most_answer_bytes = most_response_bytes(frontend_pid)
         self._server = addresses_of(frontend_pid)[0].partition("://")[2]
         self._spans = exporter_of_environment(self._server, name)
-        self._selector = selectors.DefaultSelector()
-        self._peers: set[socket.socket] = set()
-        self._workers: dict[socket.socket, Worker] = {}
-        self._followers: set[socket.socket] = set()  # of the peers: who hears of workers
+        self._survival = Survival()
+        self._events = Events(self._survival, self._on_wake)
+        self._workers = WorkerSet()
         self._ordinary = OrdinaryModels(runtime_dir)
-        self._ending: set[Worker] = set()
         self._calls = CallWatch()
-        self._lost: set[Worker] = set()  # whose last calls were given up
         self._trouble = ""
         self._lost_interpreters = 0
         self._apart = ModelsApart(runtime_dir)
@@ -141,16 +135,12 @@ class PoolHost:
         self._lost_device = 0.0  # when the process had lost its GPU, by time.monotonic()
         self._started = time.time()
         self._began = time.monotonic()
-        self._survival = Survival()
         self._limits = Limits()
-        self._reserve = _reserve()
 
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._watch(self._wake_read, self._on_wake)
         # Interpreters write to one end as long as any worker's call may run.
         self._reports, self._reports_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._reports.setblocking(False)
-        self._watch(self._reports, self._take_reports)
+        self._events.watch(self._reports, self._take_reports)
         self._pool = pool
         self._awaits_first_worker = True
         self._is_ahead = ahead
@@ -161,29 +151,30 @@ class PoolHost:
         self._free_memory = partial(memory.free_part, own_limit)
         MemoryBrake(partial(memory.rooms, own_limit)).start()
         self._failing = FailingInterpreters()
-        self._keeper = Keeper(self._settings.idle_model_s, self._wake, self._free_memory)
+        self._keeper = Keeper(self._settings.idle_model_s, self._events.wake, self._free_memory)
         try:
-            self._watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
+            self._events.watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
         except ProcessLookupError:
             raise HostStartError("TorchServe's frontend is gone") from None
         self._hold = shim.hold(str(runtime_dir))
         self._home = ServerHome()
-        self._listener = control.listen(runtime_dir)
-        self._watch(self._listener, self._on_shim)
+        self._control = ControlSocket(
+            runtime_dir, self._events, self._limits, self._survival, self._on_message
+        )
 
     def leave_on_sigterm(self) -> None:
         """Shut down on SIGTERM; for the main thread only."""
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._events.wake_on_signals()
         signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def leave(self, reason: str) -> None:
         """Have ``run`` return soon. Any thread."""
         self._reason_to_leave = reason
-        self._wake()
+        self._events.wake()
 
     def run(self) -> None:
         """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
-        self._pool.call_when_started(self._wake)
+        self._pool.call_when_started(self._events.wake)
         while not self._reason_to_leave:
             self._survival.attempt(self._turn, "a turn of the host was cut short")
             if reason := self._survival.end_turn():
@@ -194,7 +185,7 @@ class PoolHost:
 
     def _turn(self) -> None:
         """Handle what has come, and do what is due."""
-        self._react(self._pause_s)
+        self._events.react(self._pause_s)
         self._tick()
         pause = FILLING_TICK_S if self._pool.is_filling else TICK_S
         self._pause_s = min(pause, CALL_WATCH_S) if self._calls.is_busy else pause
@@ -210,11 +201,7 @@ class PoolHost:
 
     # ---- events -----------------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        os.write(self._wake_write, b"\0")
-
     def _on_wake(self) -> None:
-        os.read(self._wake_read, 4096)
         for worker in self._ordinary.settle():
             if worker.state == "tried":
                 self._for(worker, self._take_up)
@@ -223,7 +210,7 @@ class PoolHost:
         if self._pool.error:
             # Long enough for workers that were started together to hear the reason, too.
             self._patience_s = FAILED_LINGER_S
-        for worker in list(self._workers.values()):
+        for worker in self._workers.registered:
             if worker.state == "waiting":
                 self._for(worker, self._admit)
 
@@ -233,41 +220,6 @@ class PoolHost:
     def _on_frontend_gone(self) -> None:
         self._server_is_gone = True
         self._reason_to_leave = "TorchServe is gone"
-
-    def _on_shim(self) -> None:
-        try:
-            peer, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):
-            return
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            if not self._limits.restore():  # else it is asked again
-                self._turn_away()
-            return
-        if not control.same_user(peer):
-            peer.close()
-            return
-        peer.setblocking(False)
-        self._peers.add(peer)
-        self._watch(peer, lambda: self._on_message(peer))
-
-    def _turn_away(self) -> None:
-        """Accept with the descriptor that is kept for this, say that there is no other, and close."""
-        if self._reserve >= 0:
-            os.close(self._reserve)
-            self._reserve = -1
-        try:
-            peer, _ = self._listener.accept()
-        except OSError:
-            if self._limits.lowered:
-                self._survival.despair(self._limits.lowered)
-            raise
-        with peer:
-            control.send(peer, "refused", self._limits.exhausted())
-            with contextlib.suppress(OSError):  # what is not read makes the other side hear of that first
-                peer.recv(shim.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
-        self._reserve = _reserve()
 
     def _for(self, worker: Worker, step: Callable[[Worker], None]) -> None:
         """Do it for a worker. If that fails, the worker ends with the reason, and others go on."""
@@ -282,7 +234,7 @@ class PoolHost:
             message, descriptors = control.receive(peer)
         except BlockingIOError:
             return
-        worker = self._workers.get(peer)
+        worker = self._workers.of_peer(peer)
         if worker is not None:
             _close_all(descriptors)
             logger.info("worker %d: its shim is gone", worker.registration.pid)
@@ -295,8 +247,8 @@ class PoolHost:
             self._answer_stacks(peer)
         elif message == shim.FOLLOW_REQUEST:
             _close_all(descriptors)
-            self._followers.add(peer)
-            for each in self._workers.values():
+            self._control.follow(peer)
+            for each in self._workers.registered:
                 self._tell_followers(each)
         elif message:
             try:
@@ -307,19 +259,19 @@ class PoolHost:
                 self._refuse(peer, f"the pool host could not take this worker: {self._limits.explain(error)}")
                 raise
         else:
-            self._drop(peer)
+            self._control.drop(peer)
 
     def _on_frontend(self, worker: Worker) -> None:
         if worker.listener is None or self._pool.manager is None:
             return
-        self._unwatch(worker.listener)
+        self._events.unwatch(worker.listener)
         self._for(worker, self._accept)
 
     def _accept(self, worker: Worker) -> None:
         if worker.accept():
             self._take_up(worker)
         elif worker.listener is not None:
-            self._watch(worker.listener, lambda: self._on_frontend(worker))
+            self._events.watch(worker.listener, lambda: self._on_frontend(worker))
 
     def _take_up(self, worker: Worker) -> None:
         """TorchServe has connected: serve its worker, if it is known that the pool can."""
@@ -327,7 +279,7 @@ class PoolHost:
         if worker.settings.isolation == "own":
             self._pool.manager.isolate(worker.registration.model_dir)
         if worker.ordinary and not self._ordinary.is_tried(worker):
-            self._ordinary.try_out(worker, self._pool.manager, self._wake)
+            self._ordinary.try_out(worker, self._pool.manager, self._events.wake)
         else:
             self._serve_or_hand_over(worker)
 
@@ -342,9 +294,9 @@ class PoolHost:
         worker.serve(self._pool.manager)
         if worker.ordinary:
             control.send(worker.peer, "served")
-        self._watch(worker.done_fd, lambda: self._on_done(worker))
+        self._events.watch(worker.done_fd, lambda: self._on_done(worker))
         if worker.failed_load is not None:
-            self._watch(worker.failed_load, lambda: self._on_failed_load(worker))
+            self._events.watch(worker.failed_load, lambda: self._on_failed_load(worker))
 
     def _take_reports(self) -> None:
         """Hear what interpreters say of loads and of workers' ends."""
@@ -354,7 +306,7 @@ class PoolHost:
                 if report.kind == "spans":
                     self._export(report)
                     continue
-                for worker in self._all_workers():
+                for worker in self._workers.all():
                     if worker.registration.pid == report.pid:
                         worker.told = TOLD.get(report.kind)
                         if report.kind == "started" and not worker.started:
@@ -376,7 +328,7 @@ class PoolHost:
 
     def _export(self, report: Report) -> None:
         """Export what an interpreter has traced."""
-        workers = (each for each in self._all_workers() if each.registration.pid == report.pid)
+        workers = (each for each in self._workers.all() if each.registration.pid == report.pid)
         worker = next(workers, None)
         model = self._models.get(worker.registration.model_dir) if worker is not None else None
         if self._spans is not None:
@@ -392,9 +344,9 @@ class PoolHost:
         except SettingsError as error:  # its manifest is gone: it is being unregistered
             logger.info("%s is not told of: %s", worker.model, error)
             return
-        for follower in list(self._followers):
+        for follower in self._control.followers:
             if not control.send(follower, "worker", told, worker.stdio):
-                self._drop(follower)
+                self._control.drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
         """Have an interpreter retired in which models fail that load elsewhere."""
@@ -419,7 +371,7 @@ class PoolHost:
             return
         whole_model = said == WHOLE_MODEL
         shims = ShimsEnding(worker.failed_load)
-        for other in list(self._workers.values()):
+        for other in self._workers.registered:
             same = whole_model and other.registration.model_dir == worker.registration.model_dir
             if other is worker or same:
                 other.answering = other.connection is not None
@@ -432,7 +384,7 @@ class PoolHost:
         self._end_workers(worker.registration.model_dir, but=worker)
 
     def _end_workers(self, model_dir: str, but: Worker | None = None) -> None:
-        for other in list(self._workers.values()):
+        for other in self._workers.registered:
             if other is not but and other.registration.model_dir == model_dir:
                 self._end(other, End.LEFT_TO_STOCK)
 
@@ -470,21 +422,21 @@ class PoolHost:
             return
 
         def on_end() -> None:
-            self._unwatch(ended)
+            self._events.unwatch(ended)
             shims.ended(ended)
 
-        self._watch(ended, on_end)
+        self._events.watch(ended, on_end)
         control.send(worker.peer, "bye")
 
     def _on_done(self, worker: Worker) -> None:
         """The connection has ended and no call uses its descriptors any more."""
-        self._unwatch(worker.done_fd)
+        self._events.unwatch(worker.done_fd)
         if worker.failed_load is not None:
-            self._unwatch(worker.failed_load)
-        if worker not in self._ending and worker not in self._lost:
+            self._events.unwatch(worker.failed_load)
+        if worker not in self._workers.ending and worker not in self._workers.lost:
             self._end(worker, End.DISCONNECTED)
-        self._ending.discard(worker)
-        self._lost.discard(worker)
+        self._workers.ending.discard(worker)
+        self._workers.lost.discard(worker)
         worker.release()
         if worker.told is End.DEVICE_LOST:
             self._survival.despair(_NO_DEVICE)
@@ -492,10 +444,10 @@ class PoolHost:
     def _tick(self) -> None:
         now = time.monotonic()
         waits = self._is_ahead and self._awaits_first_worker and not self._pool.error
-        if self._workers or self._ending or self._pool.is_starting or waits:
+        if self._workers.registered or self._workers.ending or self._pool.is_starting or waits:
             self._idle_since = now
         # Who has connected may become a worker, or asks for the status, again and again for ever.
-        elif now - self._idle_since >= self._patience_s and not self._peers - self._followers:
+        elif now - self._idle_since >= self._patience_s and not self._control.is_asked:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
             # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
@@ -508,7 +460,7 @@ class PoolHost:
             self._keep_files()
         if now >= self._next_look:
             self._next_look = now + LOOK_S
-            self._limits.look(self._unserved)
+            self._limits.look(self._workers.unserved)
             self._relieve()
             self._pool.write_held_lines()
         if now >= self._next_model_check:
@@ -524,22 +476,22 @@ class PoolHost:
         self._pool.drop_ended_states()
         if self._pool.has_grown():
             self._keeper.hurry()
-        self._keeper.keep(self._pool.manager, self._workers.values())
+        self._keeper.keep(self._pool.manager, self._workers.registered)
 
     # ---- calls that last ---------------------------------------------------------------------
 
     def _end_calls(self) -> None:
         """End those that take longer than they may, or that nobody waits for."""
-        for given_up in self._calls.look([*self._workers.values(), *self._ending]):
+        for given_up in self._calls.look([*self._workers.registered, *self._workers.ending]):
             self._take_loss(given_up)
 
     def _take_loss(self, loss: GivenUp) -> None:
         worker, model_dir = loss.worker, loss.worker.registration.model_dir
-        if worker not in self._ending:
+        if worker not in self._workers.ending:
             worker.tell(f"interpool: {loss.reason}\n")
             self._end(worker, End.GIVEN_UP)
-        self._ending.discard(worker)
-        self._lost.add(worker)
+        self._workers.ending.discard(worker)
+        self._workers.lost.add(worker)
         worker.lose()
         model = self._models.get(model_dir)
         if model is None or not model.lose(loss.reason):
@@ -574,39 +526,40 @@ class PoolHost:
         try:
             registration = control.parse_registration(message)
             if len(descriptors) != 2:
-                lacks = self._limits.refusal(self._unserved)
+                lacks = self._limits.refusal(self._workers.unserved)
                 raise WorkerRefused(lacks or "the worker passed no log descriptors")
             _require_model(registration.model_dir)
         except ServeError as error:
             _close_all(descriptors)
             self._refuse(peer, str(error))
             return
-        if self._is_ahead and self._awaits_first_worker and not _was_started_like(registration.pid):
+        if self._is_ahead and self._awaits_first_worker and not was_started_like(registration.pid):
             # Its connection ends once nobody listens here: so the shim starts a host, and does not come back.
             self._reason_to_leave = "TorchServe's configuration gives its workers another environment"
             _close_all(descriptors)
             return
         # TorchServe gives a killed worker's socket name to the next one at once, perhaps
         # before the end of the killed one was seen here.
-        for other in list(self._workers.values()):
+        for other in self._workers.registered:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
                 self._end(other, End.REPLACED)
-        if reason := self._limits.refusal(self._unserved) or self._ordinary.parked(registration.model_dir):
+        shortage = self._limits.refusal(self._workers.unserved)
+        if reason := shortage or self._ordinary.parked(registration.model_dir):
             _close_all(descriptors)
             self._refuse(peer, reason)
             return
-        if registration.beside and not self._has_worker(registration.beside):
+        if registration.beside and not self._workers.has_pid(registration.beside):
             _close_all(descriptors)
             control.send(peer, "gone")
-            self._drop(peer)
+            self._control.drop(peer)
             return
         # What is refused has no other worker to be left to: its load answers why.
         ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
             control.send(peer, *elsewhere)
-            self._drop(peer)
+            self._control.drop(peer)
             return
         stdout, stderr = descriptors
         worker = Worker(
@@ -619,8 +572,8 @@ class PoolHost:
             self._reports_end.fileno(),
         )
         descriptors.clear()  # they are the worker's from now on
-        self._peers.discard(peer)
-        self._workers[peer] = worker
+        self._control.take(peer)
+        self._workers.add(worker)
         worker.own_directory = self._ordinary.own_directory
         worker.traced = self._spans is not None
         worker.unwatched = self._is_own or worker.settings.unwatched
@@ -629,7 +582,7 @@ class PoolHost:
             model.worker_began(registration.address)
         worker.model = model.name  # an earlier worker has heard under which it is registered
         self._pool.serves(registration.model_dir)
-        anew = not any(self._lives_beside(worker, other) for other in self._workers.values())
+        anew = self._workers.is_last_of_model(worker)
         worker.model_state = self._pool.state_of(registration.model_dir, own=worker.own_state, anew=anew)
         logger.info("worker %d: %s in %s", registration.pid, worker.model, registration.model_dir)
         if self._awaits_first_worker:
@@ -660,7 +613,7 @@ class PoolHost:
         except WorkerRefused as error:
             self._refuse(worker.peer, str(error))
             return
-        self._watch(listener, lambda: self._on_frontend(worker))
+        self._events.watch(listener, lambda: self._on_frontend(worker))
         if not control.send(worker.peer, "ready"):
             self._end(worker, End.SHIM_GONE)
 
@@ -685,50 +638,32 @@ class PoolHost:
     def _refuse(self, peer: socket.socket, reason: str) -> None:
         logger.error("worker refused: %s", reason)
         control.send(peer, "refused", reason)
-        worker = self._workers.get(peer)
+        worker = self._workers.of_peer(peer)
         if worker is None:
-            self._drop(peer)
+            self._control.drop(peer)
         else:
             self._end(worker, End.REFUSED)
 
     def _end(self, worker: Worker, why: End) -> None:
         self._take_reports()
-        if self._workers.get(worker.peer) is not worker:
+        if self._workers.of_peer(worker.peer) is not worker:
             return  # what they say has ended it: its model goes to processes of its own
         model = self._models.get(worker.registration.model_dir)
         if model is not None and not worker.registration.beside:
             model.worker_ended(worker.registration.address, worker.told or why)
-        self._unwatch(worker.peer)
+        self._events.unwatch(worker.peer)
         if worker.listener is not None:
-            self._unwatch(worker.listener)
-        self._workers.pop(worker.peer, None)
-        if worker.own_state or not any(self._lives_beside(worker, other) for other in self._workers.values()):
+            self._events.unwatch(worker.listener)
+        self._workers.remove(worker)
+        if worker.own_state or self._workers.is_last_of_model(worker):
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
-        for other in self._workers.values():
+        for other in self._workers.registered:
             if other.registration.beside == worker.registration.pid:
                 control.send(other.peer, "bye")  # it answers what it has, and ends
         if not worker.end():
-            self._ending.add(worker)
+            self._workers.ending.add(worker)
             if not self._reason_to_leave:
                 self._end_calls()
-
-    def _all_workers(self) -> tuple[Worker, ...]:
-        return (*self._workers.values(), *self._ending, *self._lost)
-
-    def _has_worker(self, pid: int) -> bool:
-        return any(worker.registration.pid == pid for worker in self._workers.values())
-
-    @property
-    def _unserved(self) -> int:
-        return sum(worker.connection is None for worker in self._workers.values())
-
-    @staticmethod
-    def _lives_beside(worker: Worker, other: Worker) -> bool:
-        """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
-        same = other.registration.model_dir == worker.registration.model_dir
-        if other.registration.beside and not worker.registration.beside:
-            return False  # it ends with one of TorchServe's
-        return same and other is not worker and not control.has_ended(other.peer)
 
     def _end_stale_workers(self) -> None:
         """End workers that TorchServe forgot, and those to which it never came.
@@ -736,7 +671,7 @@ class PoolHost:
         TorchServe 0.12 may restart a worker of a model that is being scaled down; that worker
         outlives even the model's unregistering, which removes the model's directory.
         """
-        for worker in list(self._workers.values()):
+        for worker in self._workers.registered:
             if not os.path.isdir(worker.registration.model_dir):
                 logger.info("worker %d: its model is gone", worker.registration.pid)
                 self._end(worker, End.MODEL_GONE)
@@ -744,33 +679,26 @@ class PoolHost:
                 logger.warning("worker %d: TorchServe did not connect", worker.registration.pid)
                 self._end(worker, End.NOT_CONNECTED)
 
-    def _drop(self, peer: socket.socket) -> None:
-        self._unwatch(peer)
-        self._peers.discard(peer)
-        self._followers.discard(peer)
-        peer.close()
-
     # ---- status -----------------------------------------------------------------------------
 
     def _answer_status(self, peer: socket.socket) -> None:
-        _send_all(peer, json.dumps(self._describe()))
-        self._drop(peer)
+        control.send_text(peer, json.dumps(self._describe()))
+        self._control.drop(peer)
 
     def _answer_stacks(self, peer: socket.socket) -> None:
         """In a thread: an interpreter whose GIL cannot be had is waited for, and nothing else."""
         manager = self._pool.manager
-        self._unwatch(peer)
-        self._peers.discard(peer)
+        self._control.detach(peer)
 
         def answer() -> None:
             with peer:
-                _send_all(peer, manager.dump_stacks() if manager is not None else "")
+                control.send_text(peer, manager.dump_stacks() if manager is not None else "")
 
         threading.Thread(target=answer, name="stacks", daemon=True).start()
 
     def _describe(self) -> HostState:
-        workers = [w.describe() for w in self._all_workers() if not w.registration.beside]
-        beside = [w.describe() for w in self._all_workers() if w.registration.beside]
+        workers = [w.describe() for w in self._workers.all() if not w.registration.beside]
+        beside = [w.describe() for w in self._workers.all() if w.registration.beside]
         return {
             "server": self._server,
             "pool": self._name,
@@ -804,20 +732,17 @@ class PoolHost:
             # Somebody has removed the directory, and it cannot be made again: workers are told all the same.
             logger.warning("leaving without the lock: %s", error)
         attempt = self._survival.attempt  # each by itself: what ends the host may be in the way here, too
-        attempt(lambda: self._unwatch(self._listener), "the control socket could not be left")
-        attempt(self._listener.close, "the control socket could not be closed")
-        for peer in list(self._peers):
-            attempt(partial(self._drop, peer), "a connection could not be closed")
-        for worker in list(self._workers.values()):
+        self._control.close()
+        for worker in self._workers.registered:
             attempt(
                 partial(self._end, worker, End.SHUTDOWN), f"a worker of {worker.model} could not be ended"
             )
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
-        while self._ending and time.monotonic() < deadline:
-            if attempt(partial(self._react, 0.1), "the last calls could not be waited for"):
+        while self._workers.ending and time.monotonic() < deadline:
+            if attempt(partial(self._events.react, 0.1), "the last calls could not be waited for"):
                 break
             attempt(self._end_calls, "the last calls could not be ended")
-        if not self._ending and not self._lost:  # else a call may still write to its number
+        if not self._workers.ending and not self._workers.lost:  # else a call may still write to its number
             attempt(self._close_reports, "the interpreters' reports could not be left")
         if self._spans is not None:
             attempt(self._spans.close, "the last traces could not be exported")
@@ -828,60 +753,9 @@ class PoolHost:
         attempt(self._home.leave, "the server's home could not be removed")
 
     def _close_reports(self) -> None:
-        self._unwatch(self._reports)
+        self._events.unwatch(self._reports)
         self._reports.close()
         self._reports_end.close()
-
-    # ---- the selector -----------------------------------------------------------------------
-
-    def _watch(self, source: int | socket.socket, react: Callable[[], None]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, _Watch(react))
-
-    def _unwatch(self, source: int | socket.socket) -> None:
-        self._selector.unregister(source).data.active = False
-
-    def _react(self, timeout_s: float) -> None:
-        for key, _ in self._selector.select(timeout_s):
-            if key.data.active:  # what one event ended may have had an event of its own
-                self._survival.attempt(key.data.react, "an event could not be handled")
-
-
-@dataclass
-class _Watch:
-    react: Callable[[], None]
-    active: bool = True
-
-
-def _reserve() -> int:
-    """A descriptor to be given up for one that is needed more."""
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-
-def _send_all(peer: socket.socket, text: str) -> None:
-    data = text.encode(errors="backslashreplace")
-    peer.settimeout(1.0)
-    try:
-        for start in range(0, len(data), shim.MESSAGE_LIMIT):
-            peer.send(data[start : start + shim.MESSAGE_LIMIT], socket.MSG_NOSIGNAL)
-    except OSError:
-        logger.warning("a status request was not read to its end")
-
-
-def _was_started_like(shim_pid: int) -> bool:
-    """Whether this process was started with what TorchServe has given a worker's environment."""
-
-    def given(pid: int) -> set[tuple[str, str]]:
-        started_with = shim.started_with(pid).items()
-        return {
-            entry
-            for entry in started_with
-            if SHELL_NAME.fullmatch(entry[0]) and entry[0] not in OF_EACH_WORKER
-        }
-
-    try:
-        return given(os.getpid()) == given(shim_pid)
-    except OSError:
-        return False
 
 
 def _require_model(model_dir: str) -> None:

@@ -476,7 +476,7 @@ def test_a_host_whose_selector_was_closed_leaves_at_once(
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             return super().select(timeout)
 
-    monkeypatch.setattr(pool_host.selectors, "DefaultSelector", Selector)
+    monkeypatch.setattr(selectors, "DefaultSelector", Selector)
     with _host(tmp_path / "base", frontend) as runtime:
         is_closed.set()
         wait_for(lambda: not runtime.exists(), "the host to leave")

@@ -1,0 +1,63 @@
+"""The events of the host's control thread: descriptors that become readable, and calls to wake it.
+
+A failure of one event's handler is logged, and the others are handled (survival.py).
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from interpool.handler.host.survival import Survival
+
+
+class Events:
+    """Calls back when descriptors become readable. For the control thread, except for ``wake``.
+
+    Args:
+        survival: survives the handlers that fail.
+        on_wake: is called after ``wake``, once for calls that come together.
+    """
+
+    def __init__(self, survival: Survival, on_wake: Callable[[], None]) -> None:
+        self._survival = survival
+        self._on_wake = on_wake
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.watch(self._wake_read, self._take_wake)
+
+    def watch(self, source: int | socket.socket, react: Callable[[], None]) -> None:
+        """Call ``react`` each time that ``source`` is readable, until ``unwatch``."""
+        self._selector.register(source, selectors.EVENT_READ, _Watch(react))
+
+    def unwatch(self, source: int | socket.socket) -> None:
+        """Watch it no more; an event of it that has come already is dropped."""
+        self._selector.unregister(source).data.active = False
+
+    def react(self, timeout_s: float) -> None:
+        """Handle the events that have come; wait at most so long for the first one."""
+        for key, _ in self._selector.select(timeout_s):
+            if key.data.active:  # what one event ended may have had an event of its own
+                self._survival.attempt(key.data.react, "an event could not be handled")
+
+    def wake(self) -> None:
+        """Have ``on_wake`` called soon. Any thread."""
+        os.write(self._wake_write, b"\0")
+
+    def wake_on_signals(self) -> None:
+        """Have each signal that has a Python handler wake the thread; for the main thread only."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def _take_wake(self) -> None:
+        os.read(self._wake_read, 4096)
+        self._on_wake()
+
+
+@dataclass
+class _Watch:
+    react: Callable[[], None]
+    active: bool = True

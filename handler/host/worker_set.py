@@ -1,0 +1,65 @@
+"""The workers of a host: those that are registered, and those whose calls outlive their registration."""
+
+from __future__ import annotations
+
+import socket
+
+from interpool.handler.host import control
+from interpool.handler.host.worker import Worker
+
+
+class WorkerSet:
+    """A worker is registered, then ending while a call of it runs, then lost if that was given up.
+
+    For the control thread.
+    """
+
+    def __init__(self) -> None:
+        self._registered: dict[socket.socket, Worker] = {}
+        self.ending: set[Worker] = set()
+        self.lost: set[Worker] = set()  # whose last calls were given up
+
+    @property
+    def registered(self) -> list[Worker]:
+        """The registered ones: a copy, so that some may end while it is gone through."""
+        return list(self._registered.values())
+
+    def all(self) -> list[Worker]:
+        """The registered, the ending and the lost ones."""
+        return [*self._registered.values(), *self.ending, *self.lost]
+
+    def add(self, worker: Worker) -> None:
+        """Register a worker."""
+        self._registered[worker.peer] = worker
+
+    def remove(self, worker: Worker) -> None:
+        """Remove a worker from the registered ones."""
+        del self._registered[worker.peer]
+
+    def of_peer(self, peer: socket.socket) -> Worker | None:
+        """The worker that was registered by this connection."""
+        return self._registered.get(peer)
+
+    def of_model(self, model_dir: str) -> list[Worker]:
+        """The registered workers of a model."""
+        return [worker for worker in self.registered if worker.registration.model_dir == model_dir]
+
+    def has_pid(self, pid: int) -> bool:
+        """Whether a worker of this shim's is registered."""
+        return any(worker.registration.pid == pid for worker in self._registered.values())
+
+    @property
+    def unserved(self) -> int:
+        """The number of registered workers that no interpreter serves yet."""
+        return sum(worker.connection is None for worker in self._registered.values())
+
+    def is_last_of_model(self, worker: Worker) -> bool:
+        """Whether no other registered worker of the model keeps the model's state."""
+        return not any(_lives_beside(worker, other) for other in self.of_model(worker.registration.model_dir))
+
+
+def _lives_beside(worker: Worker, other: Worker) -> bool:
+    """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
+    if other.registration.beside and not worker.registration.beside:
+        return False  # it ends with one of TorchServe's
+    return other is not worker and not control.has_ended(other.peer)
