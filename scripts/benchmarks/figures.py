@@ -65,6 +65,10 @@ def headlines() -> str:
         each = [statistics.median(rest[f"{case}, 2 workers, 8 clients: {name}"]) for name in SERVERS[:2]]
         return row(f"requests a second, {what}, two workers, eight clients", *(f"{one:,.0f}" for one in each))
 
+    def of_one_worker(what: str) -> list[str]:
+        one = next(one for one in kept("weights")["table"] if (one["megabytes"], one["workers"]) == (0, 1))
+        return row(what, *(f"{statistics.median(one[f'{server}_mb']):,.0f} MB" for server in SERVERS[:2]))
+
     def served(what: str, figure: str, unit: str) -> list[str]:
         residual = kept("serving")["figures"]["medium"]
         each = [residual[name][figure] for name in ("stock TorchServe", "interpool, packed")]
@@ -83,13 +87,16 @@ def headlines() -> str:
             row(four, seconds("stock: answered"), seconds("pool: answered")),
             row(first, seconds("stock: first"), seconds("pool: first, host by serve")),
             of_weights("memory, a model with a gigabyte of weights, four workers", "mb", " MB"),
-            of_weights("from its first worker until all four answer", "scaled_s", " s"),
+            of_weights(
+                "a model with a gigabyte of weights: from one worker until four answer", "scaled_s", " s"
+            ),
+            of_one_worker("memory, one small model with one worker"),
             memory("memory, two small models with two workers each", (2, 2)),
-            memory("memory, ten with eight", (10, 8)),
+            memory("memory, ten small models with eight workers each", (10, 8)),
             rate("a tower of two gated layers", "tiny"),
             rate("a megabyte, and no model", "1 MB"),
             served("requests a second, a residual network of 20 ms, eight workers", "rate", ""),
-            served("memory of its eight workers", "workers_mb", " MB"),
+            served("memory of eight workers of a residual network", "workers_mb", " MB"),
         ],
     )
 
@@ -103,6 +110,98 @@ def handlers() -> str:
         for name, unit in ((f"memory, {what}", "MB"), ("registered, and each has answered, within", "s"))
     ]
     return markdown_table(["", "stock TorchServe", "interpool"], rows)
+
+
+# By their names in the kept result: a link to what they say of themselves; what eight workers are; hermetic
+# archives; an unchanged .mar; GPUs; main platforms.
+COMPARED = {
+    "stock TorchServe": (
+        "[TorchServe](https://docs.pytorch.org/serve/), stock",
+        "8 processes",
+        "no",
+        "yes",
+        "yes",
+        "Linux, macOS, Windows",
+    ),
+    "mosec": ("[mosec](https://pypi.org/project/mosec/)", "8 processes", "no", "no", "yes", "Linux, macOS"),
+    "LitServe": (
+        "[LitServe](https://lightning.ai/docs/litserve)",
+        "8 processes",
+        "no",
+        "no",
+        "yes",
+        "Linux, macOS, Windows",
+    ),
+    "Ray Serve": (
+        "[Ray Serve](https://docs.ray.io/en/latest/serve/)",
+        "8 processes",
+        "no",
+        "no",
+        "yes",
+        "Linux, macOS, Windows",
+    ),
+    "Triton": (
+        "[Triton](https://github.com/triton-inference-server/python_backend), Python backend",
+        "8 processes",
+        "no",
+        "no",
+        "yes",
+        "Linux",
+    ),
+    "free-threaded": (
+        "[free-threaded Python](https://docs.python.org/3/howto/free-threading-python.html), no server",
+        "8 threads",
+        "no",
+        "no",
+        "yes",
+        "Linux, macOS, Windows",
+    ),
+    "multipy": (
+        "[multipy](https://github.com/pytorch/multipy) (retired), no server",
+        "8 interpreters",
+        "yes",
+        "no",
+        "yes",
+        "Linux, own builds",
+    ),
+}
+NOT_MEASURED = "not measured"
+
+
+def comparison() -> str:
+    """Other ways to serve a model: figures of the kept results, and what each says of itself."""
+    ten = next(one for one in kept("memory")["table"] if (one["models"], one["workers"]) == (10, 4))
+    in_ten = {"interpool, packed": f"{ten['pool, MB']:,.0f} MB"}
+    in_ten["stock TorchServe"] = f"{ten['stock, MB']:,.0f} MB (computed)"
+    ours = ("interpool", "one process, 8 shims", "yes", "yes", "one H100 tried", "Linux x86_64")
+    rows = []
+    for name, (link, *facts) in {"interpool, packed": ours, **COMPARED}.items():
+        by_model = {model: by_name.get(name) for model, by_name in kept("serving")["figures"].items()}
+        small, medium = by_model["small"], by_model["medium"]
+        figures = [NOT_MEASURED] * 4
+        if small and medium:
+            memory = sum(statistics.median(small[part]["8"]) for part in ("workers_mb", "frontends_mb"))
+            restarted = ", restarted" if small["restarts"] else ""
+            figures = [
+                f"{memory:,.0f} MB",
+                *(f"{statistics.median(one['rate']['8']):,.0f}" for one in (small, medium)),
+                f"{statistics.median(small['scaled_s']):.1f} s{restarted}",
+            ]
+        rows.append([link, facts[0], figures[0], in_ten.get(name, NOT_MEASURED), *figures[1:], *facts[1:]])
+    head = [
+        "",
+        "8 workers are",
+        "their memory",
+        "10 models, 4 workers each",
+        "requests a second, small model",
+        "medium model",
+        "1 to 8 workers",
+        "hermetic archives",
+        "runs a `.mar` as it is",
+        "GPU",
+        "main platforms",
+    ]
+    return markdown_table(head, rows)
 
 
 # ---- those of docs/benchmarks.md -------------------------------------------------------------
@@ -431,7 +530,7 @@ def on_a_gpu() -> str:
 
 Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
-    README: {"handlers": handlers, "figures": headlines},
+    README: {"handlers": handlers, "figures": headlines, "comparison": comparison},
     PAGE: {
         "runs": runs,
         "interpreters": interpreters,
