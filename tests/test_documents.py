@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from documents import (
     README,
     assert_printed,
@@ -85,9 +87,18 @@ def test_a_stock_server_moves_to_the_pool_and_back_under_load() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.stem
+    "document",
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))],
+    ids=lambda path: path.stem,
 )
 def test_every_page_that_a_page_links_to_exists(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
     missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
     assert missing == []
+
+
+def test_the_citation_names_the_version_and_the_license_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
