@@ -1,0 +1,50 @@
+"""The documentation site builds without a warning, so each link leads somewhere; it has the public names."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+import interpool
+from interpool import archiver_ext
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_has_every_page(site: Path) -> None:
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert {path.parent.name for path in site.rglob("index.html")} >= pages
+
+
+def test_the_front_page_is_the_readme_and_links_to_pages_of_the_site(site: Path) -> None:
+    front = (site / "index.html").read_text(encoding="utf-8")
+    assert "scripts/demo" in front
+    assert 'href="faq/"' in front
+    assert 'href="docs/' not in front
+
+
+@pytest.mark.parametrize("package", [interpool, archiver_ext])
+def test_the_site_documents_every_public_name(package, site: Path) -> None:
+    headings = re.findall(r'<h3 id="[\w.]*?(\w+)"', (site / "api" / "index.html").read_text(encoding="utf-8"))
+    errors = re.findall(
+        r"<td><code>(\w+)</code></td>", (site / "errors" / "index.html").read_text(encoding="utf-8")
+    )
+    assert set(package.__all__) - {*headings, *errors} == set()
