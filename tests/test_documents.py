@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -102,3 +103,13 @@ def test_the_citation_names_the_version_and_the_license_of_the_package() -> None
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]
+
+
+@pytest.mark.parametrize(
+    "drawing", sorted((ROOT / "docs" / "diagrams").glob("*.svg")), ids=lambda path: path.stem
+)
+def test_a_diagram_is_well_formed_titled_and_has_dark_colours(drawing: Path) -> None:
+    root = ET.parse(drawing).getroot()
+    named = {"svg": "http://www.w3.org/2000/svg"}
+    assert root.findtext("svg:title", namespaces=named)
+    assert "prefers-color-scheme: dark" in (root.findtext("svg:style", namespaces=named) or "")
