@@ -29,6 +29,7 @@ def _answer(description: str, content: dict[str, Any]) -> dict[str, Any]:
 _ERRORS = {
     "400": _error("The request cannot be used."),
     "404": _error("There is no such model, or no such version."),
+    "408": _error("The body, or the model's answer, did not come in time."),
     "500": _error("The model's worker has ended."),
     "503": _error("The model failed, or has no worker that is free in time."),
     "507": _error("Memory was lacking."),

@@ -168,6 +168,7 @@ def _settings(told: dict[str, Any]) -> QueueSettings:
         batch_delay_s=int(told["maxBatchDelay"]) / 1000,
         queue_size=size,
         response_timeout_s=float(told["responseTimeout"]),
+        client_timeout_s=max(0, int(told["clientTimeoutInMills"])) / 1000,
     )
 
 

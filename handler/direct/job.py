@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Job:
         since: when it was whole, by the loop's clock.
     """
 
-    __slots__ = ("_arrived", "_request", "_waiter", "request_id", "since")
+    __slots__ = ("_arrived", "_is_answered", "_request", "_timer", "_waiter", "request_id", "since")
 
     def __init__(
         self,
@@ -74,6 +74,23 @@ class Job:
         self.since = since
         self._arrived: deque[Answer | Refusal] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._is_answered = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expire_after(self, timeout_s: float, on_expired: Callable[[Job], None]) -> None:
+        """Refuse the request if it has no whole answer by then.
+
+        Args:
+            timeout_s: seconds from now.
+            on_expired: called after that refusal.
+        """
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(timeout_s, self._expire, timeout_s, on_expired)
+
+    def _expire(self, timeout_s: float, on_expired: Callable[[Job], None]) -> None:
+        said = f"The request was not answered in {timeout_s:g} s, the client timeout of its model."
+        self.deliver(Refusal(408, "RequestTimeoutException", said))
+        on_expired(self)
 
     def take_request(self) -> Request:
         """What is sent to a worker, once; it is kept no longer."""
@@ -82,7 +99,13 @@ class Job:
         return request
 
     def deliver(self, answer: Answer | Refusal) -> None:
-        """Give it its answer, or the next part of it."""
+        """Give it its answer, or the next part of it. What comes after the last part is dropped."""
+        if self._is_answered:
+            return
+        if isinstance(answer, Refusal) or not answer.more:
+            self._is_answered = True
+            if self._timer is not None:
+                self._timer.cancel()
         self._arrived.append(answer)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

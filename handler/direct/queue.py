@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ class QueueSettings:
         batch_delay_s: seconds that a request waits for others of its batch.
         queue_size: the most requests that wait.
         response_timeout_s: seconds that a worker may take for a batch.
+        client_timeout_s: seconds after which a request that is not answered is refused; 0: never.
     """
 
     batch_size: int = 1
     batch_delay_s: float = 0.1
     queue_size: int = 100
     response_timeout_s: float = 120.0
+    client_timeout_s: float = 0.0
 
 
 class ModelQueue:
@@ -60,6 +63,8 @@ class ModelQueue:
         if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):
             return False
         self._jobs.append(job)
+        if self.settings.client_timeout_s:
+            job.expire_after(self.settings.client_timeout_s, self._forget)
         if self._idle:
             self._dispatch()
         return True
@@ -89,6 +94,11 @@ class ModelQueue:
         jobs, self._jobs = self._jobs, deque()
         for job in jobs:
             job.deliver(refusal)
+
+    def _forget(self, job: Job) -> None:
+        """Keep a request that has expired from workers, if none has it yet."""
+        with contextlib.suppress(ValueError):
+            self._jobs.remove(job)
 
     def _take_back(self, worker: WorkerConnection) -> None:
         self._idle.append(worker)

@@ -28,6 +28,7 @@ class Options:
         batch_delay_ms: milliseconds that a request waits for others of its batch.
         queue_size: the most requests that wait for a worker.
         response_timeout_s: seconds that a batch may take.
+        client_timeout_s: seconds after which a request that is not answered is refused.
         envelope: TorchServe's service_envelope, the form of requests and answers; "" for none.
     """
 
@@ -36,6 +37,7 @@ class Options:
     batch_delay_ms: int | None = None
     queue_size: int | None = None
     response_timeout_s: float | None = None
+    client_timeout_s: float | None = None
     envelope: str = ""
 
 
@@ -110,6 +112,7 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
 def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
     usual = QueueSettings()
     delay_ms = options.batch_delay_ms or _whole(configured, "maxBatchDelay")
+    client_timeout_s = options.client_timeout_s or (_whole(configured, "clientTimeoutInMills") or 0) / 1000
     return QueueSettings(
         batch_size=options.batch_size or _whole(configured, "batchSize") or usual.batch_size,
         batch_delay_s=delay_ms / 1000 if delay_ms else usual.batch_delay_s,
@@ -117,6 +120,7 @@ def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
         response_timeout_s=options.response_timeout_s
         or _whole(configured, "responseTimeout")
         or usual.response_timeout_s,
+        client_timeout_s=client_timeout_s,
     )
 
 

@@ -25,6 +25,7 @@ from interpool.native.torchserve import MOST_REQUEST_BYTES
 @click.option("--max-batch-delay", type=click.IntRange(min=0), metavar="MS", help="that a batch waits")
 @click.option("--queue", type=click.IntRange(min=1), help="the most requests of a model that wait")
 @click.option("--response-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
+@click.option("--client-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 @click.option("--service-envelope", type=click.Choice(ENVELOPES), help="the form of requests and answers")
 @click.option("--max-request-size", type=click.IntRange(min=1), metavar="BYTES")
 def run(
@@ -38,6 +39,7 @@ def run(
     max_batch_delay: int | None,
     queue: int | None,
     response_timeout: float | None,
+    client_timeout: float | None,
     service_envelope: str | None,
     max_request_size: int | None,
 ) -> None:
@@ -64,7 +66,15 @@ def run(
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
-    options = Options(workers, batch_size, max_batch_delay, queue, response_timeout, service_envelope or "")
+    options = Options(
+        workers,
+        batch_size,
+        max_batch_delay,
+        queue,
+        response_timeout,
+        client_timeout,
+        service_envelope or "",
+    )
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     where = {"uds": uds} if uds else {"host": host, "port": port}

@@ -25,6 +25,7 @@ def app(
     batch_delay_ms: int | None = None,
     queue_size: int | None = None,
     response_timeout_s: float | None = None,
+    client_timeout_s: float | None = None,
     service_envelope: Literal["", "body", "json", "kserve", "kservev2"] = "",
     request_bytes: int | None = None,
 ) -> Application:
@@ -41,6 +42,8 @@ def app(
         batch_delay_ms: milliseconds that a request waits for others of its batch; likewise, else 100.
         queue_size: the most requests of a model that wait for a worker; by default 100.
         response_timeout_s: seconds that a batch may take; by default what the archive says, else 120.
+        client_timeout_s: seconds after which a request that is not answered is refused with 408; by default
+            what the archive says, else none.
         service_envelope: TorchServe's setting: the form of requests and answers; `kservev2` is that of the
             Open Inference Protocol.
         request_bytes: the most that a request's body may have; by default 6,553,500.
@@ -60,7 +63,15 @@ def app(
     if interpreters is not None:
         environment["INTERPOOL_INTERPRETERS"] = str(interpreters)
     settings = HostSettings.of_environment(environment)
-    options = Options(workers, batch_size, batch_delay_ms, queue_size, response_timeout_s, service_envelope)
+    options = Options(
+        workers,
+        batch_size,
+        batch_delay_ms,
+        queue_size,
+        response_timeout_s,
+        client_timeout_s,
+        service_envelope,
+    )
     limits = Limits() if request_bytes is None else Limits(request_bytes=request_bytes)
     paths = {name: Path(path) for name, path in archives.items()}
     return application(Serving(paths, options, settings), limits)

@@ -29,7 +29,8 @@ def app(
     Args:
         models: by the names that clients ask for: the path or URL of an archive, or a mapping with
             ``url`` and any of ``workers``, ``batch_size``, ``batch_delay_ms``, ``queue_size``,
-            ``response_timeout_s`` and ``envelope``. They become the deployment's ``user_config``.
+            ``response_timeout_s``, ``client_timeout_s`` and ``envelope``. They become the deployment's
+            ``user_config``.
         request_bytes: the most that a request's body may have; by default 6,553,500.
         options: Ray's own, of the deployment, such as ``num_replicas``, ``autoscaling_config`` and
             ``ray_actor_options``. A replica has an interpreter for each of its CPUs.

@@ -35,6 +35,7 @@ MOST = 1_000_000
 JSON = {"Content-Type": "application/json"}
 BATCHED = "minWorkers: 2\nbatchSize: 8\nmaxBatchDelay: 20\n"
 SLOW = "minWorkers: 1\nresponseTimeout: 2\njobQueueSize: 100\n"
+EXPIRING = "minWorkers: 1\nclientTimeoutInMills: 500\n"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "answers": build(Archive("answers", "handler.py", [], [], config="minWorkers: 2\n"), store),
         "batched": build(Archive("received", "handler.py", [], [], config=BATCHED), store),
         "slow": build(Archive("slow", "slow.py", [], [], folder="received", config=SLOW), store),
+        "expiring": build(Archive("expiring", "slow.py", [], [], folder="received", config=EXPIRING), store),
     }
 
 
@@ -111,6 +113,18 @@ def test_a_call_that_takes_too_long_ends_its_worker_and_the_next_one_is_answered
     status, body = _post(server, "slow", {"seconds": 30})
     assert (status, json.loads(body)["message"]) == (500, "Worker died.")
     wait_for(lambda: _post(server, "slow", {"seconds": 0}) == (200, b"slept"), "the next worker")
+
+
+def test_a_request_is_refused_after_the_client_timeout_and_its_worker_goes_on(server: DirectServer) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        answers = list(threads.map(lambda _: _post(server, "expiring", {"seconds": 2}), range(3)))
+    for status, body in answers:
+        said = "The request was not answered in 0.5 s, the client timeout of its model."
+        assert (status, json.loads(body)) == (
+            408,
+            {"code": 408, "type": "RequestTimeoutException", "message": said},
+        )
+    wait_for(lambda: _post(server, "expiring", {"seconds": 0}) == (200, b"slept"), "an answer")
 
 
 def test_what_finds_the_queue_full_is_refused_at_once(server: DirectServer) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -180,6 +181,17 @@ def test_requests_are_answered_while_versions_and_workers_come_and_go(server: Be
         for each in asking:
             each.result()
     assert statuses.keys() <= {200, 404, 500, 503}
+
+
+def test_a_client_timeout_holds_as_torchserve_has_it_registered(server: Beside, tmp_path: Path) -> None:
+    server.add("expiring", config="clientTimeoutInMills: 700\n")
+    wait_for(lambda: server.pooled("expiring", 1), "its worker")
+    until = tmp_path / "until"
+    answer = server.ask("/predictions/expiring", {"until": str(until)})
+    assert (answer.status, answer.json["type"]) == (408, "RequestTimeoutException")
+    until.touch()
+    wait_for(lambda: server.ask("/predictions/expiring", {"n": 1}).status == 200, "an answer")
+    assert server.unregister("expiring").status == 200
 
 
 def test_what_the_pool_does_not_have_is_passed_on(server: Beside) -> None:

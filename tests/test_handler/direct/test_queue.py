@@ -120,6 +120,45 @@ def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None
     asyncio.run(work())
 
 
+def test_a_request_that_expires_in_the_queue_is_refused_and_reaches_no_worker() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(queue_size=1, client_timeout_s=0.05))
+        worker = await _connected(queue)
+        first, second, third = (_job(number) for number in range(3))
+        assert queue.put(first)
+        assert queue.put(second)
+        for job in (first, second):
+            with pytest.raises(Refusal, match=r"not answered in 0\.05 s") as refused:
+                await job.answer()
+            assert (refused.value.status, refused.value.kind) == (408, "RequestTimeoutException")
+        assert len(queue) == 0
+        assert queue.put(third)  # in the second one's place
+        worker.answer()
+        assert worker.batches == [[b"00"], [b"02"]]
+        worker.answer()
+        assert (await third.answer()).body == b"02"
+
+    asyncio.run(work())
+
+
+def test_a_request_that_expires_leaves_the_rest_of_its_batch_and_its_worker_as_they_are() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(batch_size=2, batch_delay_s=3600, client_timeout_s=0.05))
+        worker = await _connected(queue)
+        first, second = _job(1), _job(2)
+        queue.put(first)
+        queue.settings = QueueSettings(batch_size=2, batch_delay_s=3600)
+        queue.put(second)
+        assert worker.batches == [[b"01", b"02"]]
+        with pytest.raises(Refusal, match="not answered"):
+            await first.answer()
+        worker.answer()
+        assert (await second.answer()).body == b"02"
+        assert not queue.is_busy
+
+    asyncio.run(work())
+
+
 def test_a_request_that_no_message_can_hold_is_refused_and_its_worker_goes_on() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings())
