@@ -308,7 +308,7 @@ class PoolHost:
                     continue
                 for worker in self._workers.all():
                     if worker.registration.pid == report.pid:
-                        worker.told = TOLD.get(report.kind)
+                        worker.told = TOLD.get(report.kind, worker.told)
                         if report.kind == "started" and not worker.started:
                             worker.started = True
                             self._tell_followers(worker)

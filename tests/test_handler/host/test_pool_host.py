@@ -373,6 +373,21 @@ def test_a_load_does_not_count_against_the_limit_of_a_call(
     worker.close()
 
 
+def test_why_a_worker_ends_is_kept_if_other_reports_follow(
+    runtime: Path, model: Path, tmp_path: Path
+) -> None:
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s", model)
+    Report("ended", token.pid, 1, reason="SystemExit: 3").send(token.reports)
+    Report("loaded", token.pid, 2).send(token.reports)
+    _Pool.end(0)
+    assert worker.answer() == "bye"
+    (served,) = json.loads(control.ask_status(runtime))["served"].values()
+    assert served["worker_ends"] == {"model_exit": 1}
+    stream.close()
+    worker.close()
+
+
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
     (port,) = free_ports(1)
     worker = Shim(runtime, f"tcp:127.0.0.1:{port}", model)
