@@ -55,7 +55,7 @@ def _has_tensors(value: Any, kind: type) -> bool:
 async def ask(application: Application, model: str, value: Any, version: str | None = None) -> Any:
     """A model's answer: of JSON its value, of text a text; else bytes. A stream's parts come together.
 
-    A handler's lists have no content type, and are bytes.
+    A handler's lists have no content type, and are bytes; so is a text that is not UTF-8.
 
     Raises:
         InputError: the request cannot be used.
@@ -92,6 +92,9 @@ async def ask(application: Application, model: str, value: Any, version: str | N
         with contextlib.suppress(ValueError, KeyError, TypeError):
             text = json.loads(text)["message"]
         raise (InputError if status == 400 else ServeError)(f"model {model!r} answered {status}: {text}")
-    if said.startswith(b"application/json"):
-        return json.loads(answer)
-    return answer.decode() if said.startswith(b"text/") else answer
+    with contextlib.suppress(ValueError):  # its content type is wrong, or names another encoding
+        if said.startswith(b"application/json"):
+            return json.loads(answer)
+        if said.startswith(b"text/"):
+            return answer.decode()
+    return answer

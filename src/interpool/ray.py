@@ -132,7 +132,8 @@ class Replica:
             version: of the model; by default the one that is served.
 
         Returns:
-            What the answer's JSON says; a text; or bytes, as of a handler that names no content type.
+            What the answer's JSON says; a text; or bytes, as of a handler that names no content type, or
+            whose text is not UTF-8.
 
         Raises:
             InputError: the request cannot be used.
