@@ -23,7 +23,10 @@ _GLOBS = "globs in torch.package's syntax (einops.**), which override plan and r
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """Options of packing. The text in each field's type describes it; the commands show it as help."""
+    """Options of packing. The text in each field's type describes it; the commands show it as help.
+
+    Where several globs can be given, a text is one glob.
+    """
 
     root: Annotated[
         Path | None, "your project's directory, which is put on sys.path; default: the current one"
@@ -60,7 +63,12 @@ class PackOptions:
 
     def globs(self) -> dict[str, list[str]]:
         """Return the user's patterns by action."""
-        return {action: [*getattr(self, action)] for action in ("deny", "mock", "extern", "intern")}
+        return {action: _several(getattr(self, action)) for action in ("deny", "mock", "extern", "intern")}
+
+
+def _several(globs: Iterable[str]) -> list[str]:
+    """Return globs as a list; a text is one of them."""
+    return [globs] if isinstance(globs, str) else [*globs]
 
 
 def _silent(_words: str) -> None:
@@ -98,7 +106,7 @@ class PackKeywords(PackOptions):
                     f"--{name} {tolerance}: it must be a number from 0 on, and below {TOLERANCES_BELOW:g}"
                 )
         values = {each.name: getattr(self, each.name) for each in fields(PackOptions)}
-        values |= {**globs, "data": [*self.data], "root": self.project}
+        values |= {**globs, "data": _several(self.data), "root": self.project}
         if self.plan is not None:
             if self.plan.spec != spec:
                 raise PackError(
