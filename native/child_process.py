@@ -147,7 +147,7 @@ class Child(Generic[Result]):
         if self._stderr is not None:
             self._stderr.seek(0)
             said = self._stderr.read().decode(errors="replace")
-        how = f"was killed by {name}" if name else f"ended with status {code} and no answer"
+        how = f"was killed by {explained(name)}" if name else f"ended with status {code} and no answer"
         return ChildError(how, code, said)
 
 
@@ -287,6 +287,11 @@ def leave(status: int = 0) -> NoReturn:
         ctypes.CDLL(None).fflush(None)  # flush the output of C code
     finally:
         os._exit(status)
+
+
+def explained(signal_name: str) -> str:
+    """Return the name of a signal that ended a process, with its usual cause if it says little by itself."""
+    return f"{signal_name} (usually because memory ran out)" if signal_name == "SIGKILL" else signal_name
 
 
 def _signal_name(returncode: int | None) -> str:

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from interpool.native.child_process import ChildError, Program, serve, start
+from interpool.native.child_process import ChildError, Program, explained, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import InterpoolError, RemoteError
 from interpool.native.known_libraries import known_library
@@ -163,7 +163,7 @@ def ending(error: ChildError, allowed: float) -> str:
     if not error.signal:
         last = (error.stderr.strip().splitlines() or ["nothing was said"])[-1]
         return f"the process ended with exit status {error.returncode} ({last})"
-    why = f"it crashed with {error.signal}"
+    why = f"it crashed with {explained(error.signal)}"
     thrown = re.search(r"^\s*what\(\):\s*(.+)", error.stderr, re.MULTILINE)
     at = re.search(r'^  File "(?!<frozen)(.+)", line (\d+) in (.+)', error.stderr, re.MULTILINE)
     if thrown:

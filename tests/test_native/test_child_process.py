@@ -137,7 +137,7 @@ def test_a_child_that_raises_ends_though_it_has_a_thread_that_does_not() -> None
 
 def test_a_killed_child_is_told_with_the_signal() -> None:
     error = failure("kill")
-    assert str(error) == "was killed by SIGKILL"
+    assert str(error) == "was killed by SIGKILL (usually because memory ran out)"
     assert (error.returncode, error.signal) == (-9, "SIGKILL")
 
 

@@ -1,6 +1,6 @@
 // What C++ names in the Python of private interpreters: interpool's own modules there, and the
 // functions in them that C++ calls, or looks for on a thread's stack. Nowhere else in C++ are these
-// spelled out, and tests/test_native/test_guest_modules.py reads this file: each line names what exists.
+// spelled out.
 #pragma once
 
 namespace interpool::guest {
