@@ -48,15 +48,23 @@ class ModelQueue:
         self._jobs: deque[Job] = deque()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Event | None = None  # there once it is waited for
 
     def __len__(self) -> int:
         """How many requests wait."""
         return len(self._jobs)
 
     @property
-    def is_busy(self) -> bool:
+    def _is_busy(self) -> bool:
         """Whether a request waits, or is with a worker."""
         return bool(self._jobs) or len(self._idle) < len(self.workers)
+
+    async def drain(self) -> None:
+        """Wait until all that was asked is answered, at most as long as a batch may take."""
+        self._drained = drained = asyncio.Event()
+        self._note_drained()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(drained.wait(), self.settings.response_timeout_s)
 
     def put(self, job: Job) -> bool:
         """Take a request; False if there is no worker, or no room."""
@@ -78,6 +86,7 @@ class ModelQueue:
             self.workers.discard(worker)
             if worker in self._idle:
                 self._idle.remove(worker)
+            self._note_drained()
             on_end(worker)
 
         return WorkerConnection(
@@ -99,10 +108,12 @@ class ModelQueue:
         """Keep a request that has expired from workers, if none has it yet."""
         with contextlib.suppress(ValueError):
             self._jobs.remove(job)
+            self._note_drained()
 
     def _take_back(self, worker: WorkerConnection) -> None:
         self._idle.append(worker)
         self._dispatch()
+        self._note_drained()
 
     def _dispatch(self) -> None:
         jobs, size = self._jobs, self.settings.batch_size
@@ -117,6 +128,10 @@ class ModelQueue:
             if worker.leaving:
                 continue
             worker.send([jobs.popleft() for _ in range(min(size, len(jobs)))])
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and not self._is_busy:
+            self._drained.set()
 
     def _on_time(self) -> None:
         self._timer = None

@@ -17,8 +17,6 @@ from interpool.handler.errors import WorkerRefused
 # Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
 BACK_OFF_S = (0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
 
-_LOOK_S = 0.02
-
 logger = logging.getLogger("interpool.direct")
 
 
@@ -162,18 +160,9 @@ class Workers:
         self._tasks = [asyncio.create_task(place.keep()) for place in places]
         await asyncio.gather(*(place.ready for place in places))
 
-    async def drain(self) -> None:
-        """Wait until all that was asked is answered, at most as long as a batch may take."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._queue.settings.response_timeout_s
-        while self._queue.is_busy and loop.time() < until:
-            await asyncio.sleep(_LOOK_S)
-
     async def close(self) -> None:
-        """End them. What is under way fails: ``drain`` first, to have it answered."""
+        """End them. What is under way fails: drain the queue first, to have it answered."""
         self._queue.wanted = 0
-        for worker in list(self._queue.workers):
-            worker.leave()
         self._queue.refuse_waiting(worker_died())
         for task in self._tasks:
             task.cancel()

@@ -212,7 +212,7 @@ class Serving:
 
     async def _retire(self, served: _Served) -> None:
         """End a model that is asked no more, once it has answered."""
-        await served.workers.drain()
+        await served.model.queue.drain()
         await served.workers.close()
         await asyncio.to_thread(served.files.close)
 

@@ -317,6 +317,33 @@ def test_no_request_makes_the_address_fail(
     assert answer.status < 500, text
 
 
+def test_a_server_that_is_ended_answers_what_it_was_asked(tmp_path: Path) -> None:
+    archive = build(
+        Archive("front", "handler.py", [], [], folder="front", config="minWorkers: 1\n"), tmp_path
+    )
+    started, until = tmp_path / "started", tmp_path / "until"
+    wish = {"started": str(started), "until": str(until)}
+    with (
+        DirectServer(archive, environment={"INTERPOOL_ORDINARY_ARCHIVES": "pool"}) as running,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        asked = threads.submit(_post, running, "front", wish)
+        wait_for(started.exists, "the call")
+        running.process.terminate()
+        address = urlsplit(running.inference)
+
+        def takes_connections() -> bool:
+            with contextlib.suppress(ConnectionError):
+                socket.create_connection((str(address.hostname), address.port)).close()
+                return True
+            return False
+
+        wait_for(lambda: not takes_connections(), "the server to end")
+        until.touch()
+        status, body = asked.result()
+    assert (status, json.loads(body)["wish"]) == (200, wish)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -154,7 +154,7 @@ def test_a_request_that_expires_leaves_the_rest_of_its_batch_and_its_worker_as_t
             await first.answer()
         worker.answer()
         assert (await second.answer()).body == b"02"
-        assert not queue.is_busy
+        await queue.drain()
 
     asyncio.run(work())
 
@@ -190,6 +190,47 @@ def test_a_worker_that_leaves_answers_first() -> None:
         worker.answer()
         assert (await job.answer()).body == b"01"
         await _until(lambda: not queue.workers)
+
+    asyncio.run(work())
+
+
+def test_a_queue_is_drained_when_its_last_request_is_answered_or_expires() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings(batch_size=2, batch_delay_s=3600))
+        await queue.drain()
+        worker = await _connected(queue)
+        await queue.drain()
+        for number in range(3):
+            queue.put(_job(number))
+        drained = asyncio.create_task(queue.drain())
+        worker.answer()
+        await asyncio.sleep(0)
+        assert not drained.done()  # the third one waits
+        queue.settings = QueueSettings(batch_size=2, batch_delay_s=3600, client_timeout_s=0.05)
+        queue.put(_job(3))
+        assert worker.batches == [[b"00", b"01"], [b"02", b"03"]]
+        worker.answer()
+        await drained
+        queue.put(_job(4))
+        await queue.drain()  # it expires
+        assert len(worker.batches) == 2
+
+    asyncio.run(work())
+
+
+def test_a_queue_is_drained_when_its_busy_worker_ends_or_a_batch_has_had_its_time() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        await _connected(queue)
+        queue.put(_job(1))
+        drained = asyncio.create_task(queue.drain())
+        await asyncio.sleep(0)
+        for worker in list(queue.workers):
+            worker.close()
+        await drained
+        queue.put(_job(2))  # and no worker comes
+        queue.settings = QueueSettings(response_timeout_s=0.05)
+        await queue.drain()
 
     asyncio.run(work())
 
