@@ -42,6 +42,9 @@ def fetched(where: str) -> Iterator[Path]:
 
             files, path = fsspec.core.url_to_fs(where)
             files.get_file(path, str(target))
+        except ImportError as error:
+            install = "pip install 'interpool[ray]'" if error.name == "fsspec" else str(error)
+            raise ServeError(f"{shown(where)} needs a package that is missing here: {install}") from None
         except Exception as error:  # noqa: BLE001 - each file system has its own
             reason = f"{type(error).__name__}: {error}".replace(where, shown(where))
             raise ServeError(f"{shown(where)} cannot be fetched: {reason}") from None
