@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
 from interpool.handler.errors import ServeError
+from interpool.handler.frontend import shim
 from interpool.handler.host.extracting import PACKAGE, extracted
 from interpool.handler.host.service_entry import LOAD_LIMIT_S
 from interpool.handler.torchserve import KEEPS_STATE, load_command
@@ -86,12 +88,13 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
     """Extract an archive for as long as it is served.
 
     Raises:
-        ServeError: it is none, or cannot be served without TorchServe.
+        ServeError: it is none, the operator refuses such archives, or it cannot be served without TorchServe.
         SettingsError: its manifest or its configuration cannot be read.
     """
     if not path.exists():
         raise ServeError(f"there is no archive {path}")
     with extracted(path) as directory:
+        _require_admissible(path, directory)
         manifest = model_manifest(directory)
         configured = model_configuration(directory)
         if keeps := [key for key in KEEPS_STATE if configured.get(key)]:
@@ -107,6 +110,15 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
         version = str(manifest.get("modelVersion") or "1.0")
         workers = options.workers or _whole(configured, "minWorkers")
         yield Archive(name, version, files, settings, workers, Examples.of_directory(directory, manifest))
+
+
+def _require_admissible(path: Path, directory: Path) -> None:
+    """Raise ServeError for an ordinary archive if the operator refuses these; a load checks hermetic ones."""
+    try:
+        if not shim.is_hermetic(str(directory)):
+            shim.refuse_stock(dict(os.environ))
+    except shim.Refused as error:
+        raise ServeError(f"{path} cannot be served: {error}") from None
 
 
 def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:

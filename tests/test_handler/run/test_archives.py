@@ -1,0 +1,54 @@
+"""Which archives are served without TorchServe, before anything of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from model_archiver.model_archiver_config import ModelArchiverConfig
+from proving import build_archive
+from stock_archiver import wrap
+
+from interpool.handler.errors import ServeError
+from interpool.handler.run.archives import Options, opened
+
+
+@pytest.fixture
+def ordinary(tmp_path: Path) -> Path:
+    handler = tmp_path / "handler.py"
+    handler.write_text("def handle(data, context):\n    return data\n")
+    wrap(
+        ModelArchiverConfig(
+            model_name="ordinary", version="1.0", handler=str(handler), export_path=str(tmp_path), force=True
+        )
+    )
+    return tmp_path / "ordinary.mar"
+
+
+@pytest.mark.parametrize("asks", ["INTERPOOL_SIGNATURE_KEYS=/keys/a.pem", "INTERPOOL_STOCK_ARCHIVES=refuse"])
+def test_an_ordinary_archive_is_refused_if_the_operator_asks_for_signatures_or_says_so(
+    ordinary: Path, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    name, _, value = asks.partition("=")
+    monkeypatch.setenv(name, value)
+    said = rf"ordinary\.mar cannot be served: this model is refused: .*{name}.*\[stock-archive\]"
+    with pytest.raises(ServeError, match=said), opened("ordinary", ordinary, Options()):
+        pass
+
+
+def test_an_ordinary_archive_is_served_beside_signed_ones_if_the_operator_allows_it(
+    ordinary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEYS", "/keys/a.pem")
+    monkeypatch.setenv("INTERPOOL_STOCK_ARCHIVES", "allow")
+    with opened("ordinary", ordinary, Options()) as archive:
+        assert archive.name == "ordinary"
+
+
+def test_a_hermetic_archive_is_left_to_the_load_which_checks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_SIGNATURE_KEYS", "/keys/a.pem")
+    package = build_archive(tmp_path / "unsigned.ptpkg", tmp_path / "canary")
+    with opened("unsigned", package, Options()) as archive:
+        assert archive.name == "unsigned"
