@@ -20,7 +20,7 @@ from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.replies import Headers
 from interpool.handler.direct.supervision import Workers
-from interpool.handler.direct.traffic import DirectState
+from interpool.handler.direct.traffic import DirectState, Traffic
 from interpool.handler.direct.worker import LoadFailed
 from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
 from interpool.handler.frontend import shim
@@ -104,6 +104,7 @@ class Serving:
         archives: their files, by the names that clients ask for.
         options: for all of them.
         settings: of the pool's host; by default the environment's.
+        traffic: what counts the answers of a model, of its name and version.
 
     Attributes:
         models: those that are served.
@@ -112,13 +113,18 @@ class Serving:
     """
 
     def __init__(
-        self, archives: Mapping[str, Path], options: Options, settings: HostSettings | None = None
+        self,
+        archives: Mapping[str, Path],
+        options: Options,
+        settings: HostSettings | None = None,
+        traffic: Callable[[str, str], Traffic] = lambda _name, _version: Traffic(),
     ) -> None:
         self._archives = archives
         self._options = options
         self.settings = settings or HostSettings.of_environment()
         self.models = Models()
         self.address = ""
+        self._traffic = traffic
         self._served: dict[str, _Served] = {}
 
     @contextlib.asynccontextmanager
@@ -200,7 +206,14 @@ class Serving:
             if isinstance(error, LoadFailed | WorkerRefused):
                 raise ServeError(f"{archive.name} cannot be served: {error}") from None
             raise
-        model = ServedModel(archive.name, archive.version, queue, archive.examples, archive.files.model_dir)
+        model = ServedModel(
+            archive.name,
+            archive.version,
+            queue,
+            archive.examples,
+            archive.files.model_dir,
+            self._traffic(archive.name, archive.version),
+        )
         before = self._served.get(archive.name)
         self._served[archive.name] = _Served(model, workers, files)
         self.models.add(model)

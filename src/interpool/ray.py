@@ -80,6 +80,7 @@ class Replica:
         from interpool.handler.direct.application import Limits
         from interpool.handler.host.start import prepare_process
         from interpool.handler.run.archives import Options
+        from interpool.handler.run.ray_metrics import RayMetrics
         from interpool.handler.run.serving import Serving, application
         from interpool.handler.run.wanted import Reconciler
 
@@ -87,7 +88,9 @@ class Replica:
         _log_as_ray_does()
         cpus = int(get_runtime_context().get_assigned_resources().get("CPU", 1))
         environment = {"INTERPOOL_INTERPRETERS": str(min(max(cpus, 1), 256)), **os.environ}
-        self._serving = Serving({}, Options(), HostSettings.of_environment(environment))
+        self._metrics = RayMetrics()
+        settings = HostSettings.of_environment(environment)
+        self._serving = Serving({}, Options(), settings, self._metrics.traffic)
         self._application = application(
             self._serving, Limits() if request_bytes is None else Limits(request_bytes=request_bytes)
         )
@@ -117,9 +120,13 @@ class Replica:
         await self._reconciler.apply(models)
 
     async def check_health(self) -> None:
-        """Raise what ``interpool status --check`` would say of models that are served and not ready."""
+        """Raise what ``interpool status --check`` would say of models that are served and not ready.
+
+        Ray asks as often as it exports metrics, every ten seconds, so the queues' lengths are noted here.
+        """
         from interpool.handler.errors import ServeError
 
+        self._metrics.show_waiting(self._serving.models)
         if reasons := await asyncio.to_thread(self._serving.why_not_ready):
             raise ServeError("; ".join(reasons))
 
