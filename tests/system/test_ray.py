@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from local_server import free_ports
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from paths import ROOT
+from ray_serving import Load, deploy, over_http
 from stock_archiver import wrap
 from waiting import wait_for
 
@@ -71,20 +68,6 @@ def port(store: Path) -> Iterator[int]:
             ray.shutdown()
 
 
-def deploy(models: dict[str, Any]) -> Any:
-    """As `serve deploy` does with the sample, which has these models then."""
-    from ray import serve
-    from ray.serve.context import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
-
-    config = yaml.safe_load((ROOT / "configs/ray/serve.yaml").read_text())
-    (application,) = config["applications"]
-    application["deployments"][0]["user_config"] = {"models": models}
-    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [application]}))
-    wait_for(lambda: serve.status().applications["interpool"].status == "RUNNING", "the application")
-    return serve.get_app_handle("interpool")
-
-
 def ask(handle: Any, model: str, value: list[int]) -> Any:
     return json.loads(handle.predict.remote(model, value).result(timeout_s=60))
 
@@ -93,46 +76,25 @@ def served(handle: Any) -> set[str]:
     return set(handle.models.remote().result(timeout_s=60)["served"])
 
 
-def over_http(port: int, model: str, body: bytes) -> Any:
-    url = f"http://127.0.0.1:{port}/predictions/{model}"
-    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(asked, timeout=60) as answer:
-        return json.loads(answer.read())
-
-
 def test_models_are_replaced_added_and_removed_under_load_without_a_failed_request(
     port: int, store: Path
 ) -> None:
     handle = deploy({"price": str(store / "double.mar")})
     pids = {each["pid"] for each in _replicas()}
     assert ask(handle, "price", [1, 2]) == [3, 5]
-    assert over_http(port, "price", b"[1, 2]") == [3, 5]
-
-    answers: list[Any] = []
-    over = threading.Event()
-
-    def keep_asking() -> None:
-        while not over.is_set():
-            try:
-                answers.append(over_http(port, "price", b"[1, 2]"))
-            except (OSError, ValueError) as error:
-                answers.append(error)
-
-    thread = threading.Thread(target=keep_asking)
-    thread.start()
-    try:
+    with Load(lambda: json.loads(over_http(port, "price", b"[1, 2]"))) as load:
+        wait_for(lambda: load.answers, "the first archive's answer")
+        assert load.answers.keys() == {"[3, 5]"}
         deploy({"price": str(store / "triple.mar"), "more": str(store / "double.mar")})
         wait_for(lambda: served(handle) == {"price", "more"}, "both models")
         assert ask(handle, "more", [1]) == [3]
-        wait_for(lambda: answers[-1] == [4, 7], "the new archive's answer")
+        wait_for(lambda: load.answers["[4, 7]"], "the new archive's answer")
         deploy({"price": str(store / "triple.mar")})
         wait_for(lambda: served(handle) == {"price"}, "the end of a model")
-    finally:
-        over.set()
-        thread.join()
-    assert [each for each in answers if each not in ([3, 5], [4, 7])] == []
-    assert answers[0] == [3, 5]
-    assert answers[-1] == [4, 7]
+        by_then = load.answers["[3, 5]"]
+    assert load.failures == []
+    assert load.answers.keys() == {"[3, 5]", "[4, 7]"}
+    assert load.answers["[3, 5]"] == by_then
     with pytest.raises(ray.exceptions.RayTaskError, match="answered 404"):
         handle.predict.remote("more", [1]).result(timeout_s=60)
     assert {each["pid"] for each in _replicas()} == pids
