@@ -29,8 +29,12 @@ from interpool.handler.torchserve import installed_ts
 CONFIGS = ROOT / "configs"
 DOCKERFILE = (CONFIGS / "Dockerfile").read_text(encoding="utf-8")
 PROPERTIES = sorted(CONFIGS.glob("*.properties"))
-KSERVE = CONFIGS / "kubernetes/kserve.yaml"
-MANIFESTS = sorted({*(CONFIGS / "kubernetes").glob("*.yaml")} - {KSERVE})
+BASE = CONFIGS / "kubernetes"
+KSERVE = BASE / "kserve.yaml"
+MANIFESTS = sorted(
+    path for path in BASE.rglob("*.yaml") if path != KSERVE and path.name != "kustomization.yaml"
+)
+KUBECTL = shutil.which("kubectl")
 KUBERNETES = "1.37"
 
 
@@ -192,6 +196,42 @@ def test_the_serving_runtime_is_what_kserve_takes() -> None:
     assert service["protocolVersion"] in runtime["spec"]["protocolVersions"]
     formats = [one["name"] for one in runtime["spec"]["supportedModelFormats"]]
     assert service["modelFormat"]["name"] in formats
+
+
+def rendered(folder: Path) -> list[dict[str, Any]]:
+    done = subprocess.run([str(KUBECTL), "kustomize", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def by_kind(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    assert len({one["kind"] for one in objects}) == len(objects)
+    return {one["kind"]: one for one in objects}
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("folder", [BASE, BASE / "autoscaling"], ids=lambda folder: folder.name)
+def test_kustomize_renders_the_objects_of_the_plain_files(folder: Path) -> None:
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    plain = [document for name in listed for document in documents(folder / name)]
+    assert by_kind(rendered(folder)) == by_kind(plain)
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+def test_the_overlay_of_the_page_gives_the_base_its_own_namespace_and_image(tmp_path: Path) -> None:
+    page = (ROOT / "docs/containers.md").read_text(encoding="utf-8")
+    (overlay,) = re.findall(r"^```yaml\n(# overlay/.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(BASE, tmp_path / "configs/kubernetes")
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(overlay, encoding="utf-8")
+    objects = rendered(tmp_path / "overlay")
+    for one in objects:
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+        assert one["metadata"]["namespace"] == "models"
+    kinds = by_kind(objects)
+    assert "HorizontalPodAutoscaler" in kinds
+    (container,) = kinds["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/interpool:0.1.0"
 
 
 def test_all_run_the_image_that_the_dockerfile_names() -> None:
