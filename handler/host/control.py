@@ -36,8 +36,9 @@ STATUS_REQUEST = b"status"
 STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
-logger = logging.getLogger("interpool.host")
 _BESIDE, _CHANNEL = "beside", "channel"  # fields that may be missing
+
+logger = logging.getLogger("interpool.host")
 
 
 @dataclass(frozen=True)

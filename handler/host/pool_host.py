@@ -306,30 +306,31 @@ class PoolHost:
                 if report.kind == "spans":
                     self._export(report)
                     continue
-                for worker in self._workers.all():
-                    if worker.registration.pid == report.pid:
-                        worker.told = TOLD.get(report.kind, worker.told)
-                        if report.kind == "started" and not worker.started:
-                            worker.started = True
-                            self._tell_followers(worker)
-                        worker.note_load(report)
-                        self._keeper.hurry()
-                        if report.model:
-                            worker.be_called(report.model)
-                        if model := self._models.get(worker.registration.model_dir):
-                            model.name = worker.model
-                            model.note(report)
-                        if report.kind in ("loaded", "load_failed"):
-                            self._note_load(worker, report)
-                        if report.kind == "traces":
-                            self._isolate(worker, report.reason)
-                        if report.kind == "device_lost":
-                            self._lose_device(worker, report.reason)
+                for worker in self._workers.of_pid(report.pid):
+                    self._take_report(worker, report)
+
+    def _take_report(self, worker: Worker, report: Report) -> None:
+        worker.told = TOLD.get(report.kind, worker.told)
+        if report.kind == "started" and not worker.started:
+            worker.started = True
+            self._tell_followers(worker)
+        worker.note_load(report)
+        self._keeper.hurry()
+        if report.model:
+            worker.be_called(report.model)
+        if model := self._models.get(worker.registration.model_dir):
+            model.name = worker.model
+            model.note(report)
+        if report.kind in ("loaded", "load_failed"):
+            self._note_load(worker, report)
+        if report.kind == "traces":
+            self._isolate(worker, report.reason)
+        if report.kind == "device_lost":
+            self._lose_device(worker, report.reason)
 
     def _export(self, report: Report) -> None:
         """Export what an interpreter has traced."""
-        workers = (each for each in self._workers.all() if each.registration.pid == report.pid)
-        worker = next(workers, None)
+        worker = next(iter(self._workers.of_pid(report.pid)), None)
         model = self._models.get(worker.registration.model_dir) if worker is not None else None
         if self._spans is not None:
             exemplars = model.exemplars if model is not None else None
@@ -384,8 +385,8 @@ class PoolHost:
         self._end_workers(worker.registration.model_dir, but=worker)
 
     def _end_workers(self, model_dir: str, but: Worker | None = None) -> None:
-        for other in self._workers.registered:
-            if other is not but and other.registration.model_dir == model_dir:
+        for other in self._workers.of_model(model_dir):
+            if other is not but:
                 self._end(other, End.LEFT_TO_STOCK)
 
     def _isolate(self, worker: Worker, reason: str) -> None:

@@ -42,7 +42,11 @@ class WorkerSet:
 
     def of_model(self, model_dir: str) -> list[Worker]:
         """The registered workers of a model."""
-        return [worker for worker in self.registered if worker.registration.model_dir == model_dir]
+        return [each for each in self._registered.values() if each.registration.model_dir == model_dir]
+
+    def of_pid(self, pid: int) -> list[Worker]:
+        """The workers of this shim, whether registered, ending or lost."""
+        return [worker for worker in self.all() if worker.registration.pid == pid]
 
     def has_pid(self, pid: int) -> bool:
         """Whether a worker of this shim's is registered."""

@@ -178,11 +178,9 @@ class Serving:
         Raises:
             OSError: the pool's host does not answer.
         """
-        directories = {served.model.directory for served in tuple(self._served.values())}
-        patience_s = max(
-            (served.model.queue.settings.response_timeout_s for served in tuple(self._served.values())),
-            default=0,
-        )
+        models = [served.model for served in tuple(self._served.values())]
+        directories = {model.directory for model in models}
+        patience_s = max((model.queue.settings.response_timeout_s for model in models), default=0)
         state = json.loads(control.ask_status(Path(self._runtime_dir)))
         # Archives that are loading, or have failed to, say nothing about those that are served.
         state["served"] = {key: value for key, value in state["served"].items() if key in directories}
