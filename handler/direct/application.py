@@ -16,7 +16,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from interpool.handler.direct.access_lines import AccessLine
-from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_says
+from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_metadata
 from interpool.handler.direct.forms import parameters_of, query_parameters
 from interpool.handler.direct.job import Answer, Job, Parameter, Refusal, as_utf8
 from interpool.handler.direct.models import Models
@@ -221,12 +221,12 @@ class Application:
     def _say(self, asked: Asked) -> Answer:
         """What is answered without a worker."""
         if asked.wish is Wish.PING:
-            healthy = all(model.is_healthy for model in self._models.defaults())
+            healthy = self._is_ready()
             return json_answer({"status": "Healthy" if healthy else "Unhealthy"}, 200 if healthy else 500)
         if asked.wish is Wish.DESCRIPTION:
             return json_answer(api_description(self._models))
         if asked.wish is Wish.SERVER:
-            return json_answer(server_says(asked.rest, self._models))
+            return self._server_says(asked.rest)
         if asked.wish in (Wish.READY, Wish.METADATA):
             model = self._models.find(asked.model, asked.version)
             if asked.wish is Wish.METADATA:
@@ -234,6 +234,18 @@ class Application:
             ready = model.is_healthy
             return json_answer({"name": model.name, "ready": ready}, 200 if ready else 503)
         raise not_found()
+
+    def _server_says(self, rest: str) -> Answer:
+        """What the Open Inference Protocol asks of a server."""
+        if rest == "health/live":
+            return json_answer({"live": True})
+        if rest == "health/ready":
+            ready = self._is_ready()
+            return json_answer({"ready": ready}, 200 if ready else 503)
+        return json_answer(server_metadata())
+
+    def _is_ready(self) -> bool:
+        return all(model.is_healthy for model in self._models.defaults())
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

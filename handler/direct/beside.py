@@ -136,30 +136,29 @@ class DirectAddress:
             elsewhere=client,
             has_access_lines=self._has_access_lines,
         )
-        with await self._listen() as listener:
-            self._server = server(application, lifespan="off", **tls)
-            if self._is_closed:
-                return
-            async with contextlib.AsyncExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
+            listeners = [stack.enter_context(each) for each in await self._bind()]
+            self._server = server(application, listeners, **tls)
+            if not self._is_closed:
                 stack.callback(channels.close)
                 stack.push_async_callback(client.close)
                 tasks = [asyncio.create_task(beside.follow()), asyncio.create_task(beside.refresh())]
                 logger.info("the direct address is %s", self._address)
                 try:
-                    await self._server.serve(sockets=[listener])
+                    await self._server.serve()
                 finally:
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
                     await beside.close()
 
-    async def _listen(self) -> socket.socket:
-        """Listen; a host before this one may still be about to let go of the address."""
+    async def _bind(self) -> list[socket.socket]:
+        """Have the address; a host before this one may still be about to let go of it."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _BIND_PATIENCE_S
         while True:
             try:
-                return self._address.listen()
+                return self._address.bind()
             except OSError:
                 if loop.time() > give_up or self._is_closed:
                     raise

@@ -79,12 +79,8 @@ def metadata(model: ServedModel, models: Models) -> dict[str, Any]:
     return {**about, "inputs": model.examples.inputs, "outputs": []}
 
 
-def server_says(rest: str, models: Models) -> dict[str, Any]:
-    """What the Open Inference Protocol asks of a server: whether it is live and ready, its metadata."""
-    if rest == "health/live":
-        return {"live": True}
-    if rest == "health/ready":
-        return {"ready": all(model.is_healthy for model in models.defaults())}
+def server_metadata() -> dict[str, Any]:
+    """The server's metadata in the Open Inference Protocol."""
     return {"name": "interpool", "version": _version(), "extensions": ["binary_tensor_data"]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -11,8 +12,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from interpool.handler.errors import SettingsError
-
-BACKLOG = 4096
 
 
 @dataclass(frozen=True)
@@ -61,33 +60,52 @@ class Address:
             return ipaddress.ip_address(self.host).is_loopback
         return False
 
-    def listen(self) -> socket.socket:
-        """Listen there; raises OSError."""
-        if self.path:
-            return self._listen_at_path()
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(where)
-            listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+    def bind(self) -> list[socket.socket]:
+        """Sockets that are bound there, and do not listen yet: one for each address that a host's name has.
 
-    def _listen_at_path(self) -> socket.socket:
-        """A socket that a host has left is removed; a file of another kind is not."""
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode):
-                os.unlink(self.path)
-        listener = socket.socket(socket.AF_UNIX)
+        A socket that was left at the path is removed; a file of another kind is not.
+
+        Raises:
+            OSError: none of the addresses can be had, or another socket has one of them.
+        """
+        if self.path:
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode):
+                    os.unlink(self.path)
+            return [_bound(socket.AF_UNIX, self.path)]
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        places = list(dict.fromkeys((family, where) for family, _, _, _, where in found))
+        bound: list[socket.socket] = []
+        absent = None
         try:
-            listener.bind(self.path)
-            listener.listen(BACKLOG)
+            for family, where in places:
+                try:
+                    # Port 0 is any one, and the same for all.
+                    port = bound[0].getsockname()[1] if bound else where[1]
+                    bound.append(_bound(family, (where[0], port, *where[2:]), only_v6=len(places) > 1))
+                except OSError as error:
+                    if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                        raise
+                    absent = error  # this machine has IPv4 or IPv6 only
+            if absent is not None and not bound:
+                raise absent
         except BaseException:
-            listener.close()
+            for each in bound:
+                each.close()
             raise
-        return listener
+        return bound
+
+
+def _bound(family: int, where: tuple[str | int, ...] | str, *, only_v6: bool = False) -> socket.socket:
+    """A socket with an address; raises OSError."""
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family != socket.AF_UNIX:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and only_v6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(where)
+    except BaseException:
+        bound.close()
+        raise
+    return bound

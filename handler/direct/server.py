@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import math
+import resource
+import socket
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,11 +16,33 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from interpool.handler.direct.application import Application
+from interpool.handler.direct.job import Refusal
+from interpool.handler.direct.replies import error_answer
 
 REQUEST_S = 60.0  # seconds within which a request must have come whole; or that a client may read nothing
 LOOK_S = 10.0
 MOST_HEAD_BYTES = 1 << 16  # of a head, or of trailers
 KEEP_ALIVE_S = 75
+_BACKLOG = 4096
+_ACCEPTED_AT_ONCE = 64  # before requests are looked at again
+HANDSHAKE_S = 10.0
+PAUSE_S = 1.0
+_SAID_AGAIN_S = 60.0
+
+
+def _too_many() -> bytes:
+    """What a client gets that has one connection too many."""
+    refusal = Refusal(
+        503, "ServiceUnavailableException", "The server has too many connections. Try again later."
+    )
+    answer = error_answer(refusal)
+    head = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: %b\r\n"
+    return head % answer.content_type + b"content-length: %d\r\n\r\n" % len(answer.body) + answer.body
+
+
+_TOO_MANY = _too_many()
+
+logger = logging.getLogger("interpool.direct")
 
 
 class _Protocol(HttpToolsProtocol):
@@ -80,17 +108,110 @@ class _Protocol(HttpToolsProtocol):
             self._look = self.loop.call_later(LOOK_S, self._end_if_slow)
 
 
-def server(application: Application, **settings: Any) -> uvicorn.Server:
-    """A server of the application.
+class _Server(uvicorn.Server):
+    """Accepts connections itself, to refuse those beyond a bound: uvicorn has a bound for requests only.
+
+    Args:
+        config: uvicorn's.
+        listeners: bound sockets; closed when the server ends.
+        most: connections at a time.
+    """
+
+    def __init__(self, config: uvicorn.Config, listeners: Sequence[socket.socket], most: int) -> None:
+        super().__init__(config)
+        self._listeners = listeners
+        self._most = most
+        self._begun: set[asyncio.Task[None]] = set()  # connections that have no protocol yet
+        self._refused_at = -math.inf
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        self._loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            listener.setblocking(False)
+            listener.listen(_BACKLOG)
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+        for task in self._begun:
+            task.cancel()
+        await super().shutdown([])
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.error("the direct address takes no connection for a second: %s", error)
+                self._loop.remove_reader(listener)
+                self._loop.call_later(PAUSE_S, self._go_on, listener)
+                return
+            connection.setblocking(False)
+            if len(self._begun) + len(self.server_state.connections) >= self._most:
+                self._refuse(connection)
+                continue
+            task = self._loop.create_task(self._connect(connection))
+            self._begun.add(task)
+            task.add_done_callback(self._begun.discard)
+
+    def _go_on(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol,
+                connection,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=HANDSHAKE_S if self.config.ssl else None,
+            )
+        except OSError:  # the client has left, or speaks no TLS
+            connection.close()
+
+    def _protocol(self) -> _Protocol:
+        return _Protocol(self.config, self.server_state, self.lifespan.state)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            if not self.config.ssl:
+                connection.send(_TOO_MANY)
+        now = self._loop.time()
+        if now - self._refused_at > _SAID_AGAIN_S:
+            self._refused_at = now
+            logger.warning(
+                "the direct address refuses connections: it has %d. Raise the limit of open files "
+                "(`ulimit -n`), or let a proxy keep fewer open",
+                self._most,
+            )
+
+
+def most_connections() -> int:
+    """How many connections there may be at a time: a quarter of the descriptors that this process may have.
+
+    The others are for its models' files and for the workers of TorchServe.
+    """
+    return min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+
+def server(application: Application, listeners: Sequence[socket.socket], **settings: Any) -> uvicorn.Server:
+    """A server of the application. It refuses connections beyond ``most_connections``.
 
     Args:
         application: what answers.
-        settings: uvicorn's, such as host, port, uds, fd and those of TLS.
+        listeners: bound sockets. The server listens at them once it is started, and closes them at its end.
+        settings: uvicorn's, such as those of TLS.
     """
     config = uvicorn.Config(
         application,
         http=_Protocol,
         loop="uvloop",
+        lifespan="off",
         ws="none",
         access_log=False,
         log_config=None,
@@ -99,7 +220,6 @@ def server(application: Application, **settings: Any) -> uvicorn.Server:
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=10,
-        backlog=4096,
         **settings,
     )
-    return uvicorn.Server(config)
+    return _Server(config, listeners, most_connections())

@@ -128,7 +128,7 @@ def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
     return QueueSettings(
         batch_size=options.batch_size or _whole(configured, "batchSize") or usual.batch_size,
         batch_delay_s=delay_ms / 1000 if delay_ms else usual.batch_delay_s,
-        queue_size=options.queue_size or usual.queue_size,
+        queue_size=options.queue_size or _whole(configured, "jobQueueSize") or usual.queue_size,
         response_timeout_s=options.response_timeout_s
         or _whole(configured, "responseTimeout")
         or usual.response_timeout_s,

@@ -58,6 +58,7 @@ def run(
         raise ServeError(f"{error.name} is missing: pip install 'interpool[direct]'") from None
     from interpool.handler.config import HostSettings
     from interpool.handler.direct.application import Limits
+    from interpool.handler.direct.listening import Address
     from interpool.handler.host import log_lines
     from interpool.handler.host.start import prepare_process
     from interpool.handler.run.archives import Options, named
@@ -67,25 +68,36 @@ def run(
     log_lines.set_up()
     prepare_process()
     options = Options(
-        workers,
-        batch_size,
-        max_batch_delay,
-        queue,
-        response_timeout,
-        client_timeout,
-        service_envelope or "",
+        workers=workers,
+        batch_size=batch_size,
+        batch_delay_ms=max_batch_delay,
+        queue_size=queue,
+        response_timeout_s=response_timeout,
+        client_timeout_s=client_timeout,
+        envelope=service_envelope or "",
     )
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
-    where = {"uds": uds} if uds else {"host": host, "port": port}
-    serving.address = f"unix:{uds}" if uds else f"{host}:{port}"
-    running = server(application(serving, limits), lifespan="off", **where)
+    address = Address(path=os.path.abspath(uds)) if uds else Address(host, port)
+    try:
+        listeners = address.bind()
+        if uds:
+            os.chmod(uds, 0o666)  # for a proxy of another user
+        else:
+            address = Address(host, listeners[0].getsockname()[1])
+    except OSError as error:
+        raise _not_had(address, error) from None
+    serving.address = str(address)
+    running = server(application(serving, limits), listeners)
 
     async def serve() -> None:
         async with serving.open():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
-            await running.serve()
+            try:
+                await running.serve()
+            except OSError as error:
+                raise _not_had(address, error) from None
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
     with contextlib.suppress(KeyboardInterrupt):
@@ -93,6 +105,10 @@ def run(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if running.started else 1)  # with torch inside, the end of the process is the one safe end
+
+
+def _not_had(address: object, error: OSError) -> ServeError:
+    return ServeError(f"the address {address} cannot be had: {error.strerror or error}. Name another one")
 
 
 def _heard(_number: int, _frame: object) -> None:

@@ -40,7 +40,8 @@ def app(
         workers: of each model: batches that may be in flight.
         batch_size: the most requests in a batch; by default what the archive says, else 1.
         batch_delay_ms: milliseconds that a request waits for others of its batch; likewise, else 100.
-        queue_size: the most requests of a model that wait for a worker; by default 100.
+        queue_size: the most requests of a model that wait for a worker; by default what the archive
+            says, else 100.
         response_timeout_s: seconds that a batch may take; by default what the archive says, else 120.
         client_timeout_s: seconds after which a request that is not answered is refused with 408; by default
             what the archive says, else none.
@@ -58,20 +59,21 @@ def app(
     from interpool.handler.direct.application import Limits
     from interpool.handler.run.archives import Options
     from interpool.handler.run.serving import Serving, application
+    from interpool.native.torchserve import MOST_REQUEST_BYTES
 
     environment = dict(os.environ)
     if interpreters is not None:
         environment["INTERPOOL_INTERPRETERS"] = str(interpreters)
     settings = HostSettings.of_environment(environment)
     options = Options(
-        workers,
-        batch_size,
-        batch_delay_ms,
-        queue_size,
-        response_timeout_s,
-        client_timeout_s,
-        service_envelope,
+        workers=workers,
+        batch_size=batch_size,
+        batch_delay_ms=batch_delay_ms,
+        queue_size=queue_size,
+        response_timeout_s=response_timeout_s,
+        client_timeout_s=client_timeout_s,
+        envelope=service_envelope,
     )
-    limits = Limits() if request_bytes is None else Limits(request_bytes=request_bytes)
+    limits = Limits(request_bytes or MOST_REQUEST_BYTES)
     paths = {name: Path(path) for name, path in archives.items()}
     return application(Serving(paths, options, settings), limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,13 +47,37 @@ def test_an_address_that_nobody_can_listen_at_is_refused(text: str) -> None:
 
 def test_a_socket_that_was_left_is_replaced_and_another_file_is_not(tmp_path: Path) -> None:
     address = Address.of_text(f"unix:{tmp_path}/s")
-    address.listen().close()
-    address.listen().close()
+    for _ in range(2):
+        for bound in address.bind():
+            bound.close()
     (tmp_path / "s").unlink()
     (tmp_path / "s").write_text("mine")
     with pytest.raises(OSError, match="in use"):
-        address.listen()
+        address.bind()
     assert (tmp_path / "s").read_text() == "mine"
+
+
+def test_a_name_is_bound_at_all_addresses_that_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0)),  # of no machine
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.2", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: places)
+    bound = Address("here", 0).bind()
+    try:
+        hosts, ports = zip(*(each.getsockname() for each in bound), strict=True)
+        assert hosts == ("127.0.0.1", "127.0.0.2")
+        assert len(set(ports)) == 1
+    finally:
+        for each in bound:
+            each.close()
+
+
+def test_an_address_that_this_machine_does_not_have_cannot_be_bound() -> None:
+    with pytest.raises(OSError, match="assign requested address"):
+        Address("203.0.113.1", 8090).bind()
 
 
 def _keys(path: Path, key: str, minutes: float) -> None:

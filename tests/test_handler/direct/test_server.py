@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from interpool.handler.direct import server as http_server
 from interpool.handler.direct.application import Application
@@ -35,21 +41,50 @@ class _Echo(Application):
         await send({"type": "http.response.body", "body": body})
 
 
+@contextlib.contextmanager
+def _served(**settings: str) -> Iterator[tuple[str, int]]:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    where = listener.getsockname()
+    served = http_server.server(_Echo(Models()), [listener], **settings)
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    try:
+        wait_for(lambda: served.started or not thread.is_alive(), "the server")
+        yield where
+    finally:
+        served.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+        assert listener.fileno() < 0
+
+
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(http_server, "REQUEST_S", 1.0)
     monkeypatch.setattr(http_server, "LOOK_S", 0.1)
-    listener = socket.create_server(("127.0.0.1", 0))
-    served = http_server.server(_Echo(Models()), lifespan="off")
-    thread = threading.Thread(target=served.run, args=([listener],))
-    thread.start()
-    try:
-        yield listener.getsockname()
-    finally:
-        served.should_exit = True
-        thread.join(30)
-        listener.close()
-        assert not thread.is_alive()
+    with _served() as where:
+        yield where
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many connections a server may have that is started now."""
+    monkeypatch.setattr(http_server, "most_connections", lambda: 4)
+    return 4
+
+
+def _ask(connection: socket.socket) -> bytes:
+    """The status line of an answer, which is read to its end."""
+    connection.settimeout(30)
+    connection.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+    said = b""
+    while not said.endswith(b"\r\n0\r\n\r\n"):
+        part = connection.recv(1 << 16)
+        if not part:
+            raise ConnectionError("the server has closed the connection")
+        said += part
+    return said.partition(b"\r\n")[0]
 
 
 def _until_closed(connection: socket.socket) -> bytes:
@@ -141,3 +176,89 @@ def test_trailers_without_end_are_refused(address: tuple[str, int], piece: bytes
         for _ in range(20_000):
             connection.sendall(piece)
         raise AssertionError("they were taken")
+
+
+def test_a_connection_beyond_the_bound_is_refused_and_the_others_go_on(few: int) -> None:
+    with _served() as where, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(where)) for _ in range(few)]
+        assert all(_ask(each) == b"HTTP/1.1 200 OK" for each in idle)
+        for _ in range(100):
+            with socket.create_connection(where) as connection:
+                said = _until_closed(connection)
+                assert said.startswith(b"HTTP/1.1 503 ")
+                assert b"too many connections" in said
+        assert all(_ask(each) == b"HTTP/1.1 200 OK" for each in idle)
+        idle.pop().close()
+        wait_for(lambda: _is_answered(where), "room for another connection")
+
+
+def _is_answered(where: tuple[str, int]) -> bool:
+    with socket.create_connection(where) as connection, contextlib.suppress(ConnectionError):
+        return _ask(connection) == b"HTTP/1.1 200 OK"
+    return False
+
+
+def test_clients_that_connect_and_say_nothing_by_tls_count_as_connections(
+    few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HANDSHAKE_S", 1.0)
+    key, certificate = _certified(tmp_path)
+    with _served(ssl_keyfile=key, ssl_certfile=certificate) as where, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(where)) for _ in range(few)]
+        with socket.create_connection(where) as connection:
+            assert _until_closed(connection) == b""
+        for each in silent:
+            _until_closed(each)
+        context = ssl.create_default_context(cafile=certificate)
+        with context.wrap_socket(socket.create_connection(where), server_hostname="127.0.0.1") as encrypted:
+            assert _ask(encrypted) == b"HTTP/1.1 200 OK"
+
+
+def _certified(folder: Path) -> tuple[str, str]:
+    """A new key, and its own certificate for this machine."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return str(key), str(certificate)
+
+
+def test_a_server_without_descriptors_left_goes_on_once_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "PAUSE_S", 0.1)
+    with _served() as where, contextlib.ExitStack() as stack:
+        before = stack.enter_context(socket.create_connection(where))
+        assert _ask(before) == b"HTTP/1.1 200 OK"
+        waiting = socket.socket()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, hard))
+            held = []
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.dup(0))
+            waiting.connect(where)
+            assert _ask(before) == b"HTTP/1.1 200 OK"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for each in held:
+                os.close(each)
+        with waiting:
+            assert _ask(waiting) == b"HTTP/1.1 200 OK"
+
+
+def test_a_quarter_of_the_descriptors_may_be_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+        assert http_server.most_connections() == min(soft, 1024) // 4
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_small_answers_are_not_held_back(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as connection:
+        _ask(connection)
+        began = time.monotonic()
+        for _ in range(20):
+            _ask(connection)
+        assert time.monotonic() - began < 20 * 0.03  # delayed acknowledgements take 40 ms
