@@ -67,6 +67,9 @@ variable                        default         meaning
                                                 ``unix:PATH``; see docs/direct.md
 ``INTERPOOL_DIRECT_ACCESS_LOG`` ``0``           ``1``: the host's log has a line for each request at the
                                                 direct address, in the form of TorchServe's access log
+``INTERPOOL_DRAIN_S``           ``0``           seconds after SIGTERM in which `interpool serve
+                                                --foreground` is not ready and still answers; 0: it ends
+                                                at once
 ``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
                                                 `interpool serve`
 ``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
@@ -255,6 +258,7 @@ class HostSettings(BaseModel):
     )
     idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
     memory_mb: Annotated[int, Field(ge=256)] | None = Field(default=None, alias="INTERPOOL_MEMORY_MB")
+    drain_s: Annotated[float, Field(ge=0, le=3600)] = Field(default=0.0, alias="INTERPOOL_DRAIN_S")
     idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
     signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
     verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")

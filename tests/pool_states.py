@@ -55,6 +55,7 @@ def pool(**more: Any) -> Fields:
         "pool": "default",
         "pid": 1,
         "frontend_pid": 2,
+        "draining": False,
         "uptime_s": 3.0,
         "started": 1000.0,
         "interpreters": stats,

@@ -33,7 +33,7 @@ _START = "from ts.model_server import start; sys.exit(start())"
 def serve(ctx: click.Context) -> None:
     """Run torchserve with the overlay; takes torchserve's own flags.
 
-    `interpool serve --foreground --model-store DIR` serves until it is interrupted. Without
+    `interpool serve --foreground --model-store DIR` serves until it is interrupted, or gets SIGTERM. Without
     --foreground it returns when the server listens, which goes on in the background until
     `interpool serve --stop`; with --no-wait it returns at once. With --direct HOST:PORT, or unix:PATH,
     the pool answers HTTP there itself; see docs/direct.md.
@@ -42,6 +42,7 @@ def serve(ctx: click.Context) -> None:
     from interpool.handler.frontend.serving_checks import java_path, missing_java
 
     asked = set(ctx.args)
+    drain_s = 0.0
     if packages := [word for word in ctx.args if word.endswith(".ptpkg")]:
         package = packages[0].rpartition("=")[2]
         raise click.UsageError(
@@ -60,7 +61,7 @@ def serve(ctx: click.Context) -> None:
             fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
         # What each worker would need, and TorchServe would only say that it failed to start.
         require_runtime_directory()
-        HostSettings.of_environment()
+        drain_s = HostSettings.of_environment().drain_s
         if "--start" not in asked:
             ctx.args.insert(0, "--start")
     beside = os.path.join(os.path.dirname(sys.executable), "torchserve")
@@ -80,13 +81,15 @@ def serve(ctx: click.Context) -> None:
         os.environ[HOME_VARIABLE] = str(home)
         os.dup2(held, 0)  # it becomes the frontend's, which holds its home by it
     sys.stdout.flush()
+    command, start = [program, *ctx.args], ""
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
-        start = f"import sys; sys.executable = {str(home / 'bin' / 'python')!r}; {_START}"
-        command = [sys.executable, "-P", "-c", start, *ctx.args]
-    else:
-        command = [program, *ctx.args]
+        start += f"sys.executable = {str(home / 'bin' / 'python')!r}; "
+    if drain_s and "--foreground" in asked:
+        start += f"from interpool.handler.host.draining import drain_on_sigterm as d; d({drain_s}); "
+    if start:
+        command = [sys.executable, "-P", "-c", f"import sys; {start}{_START}", *ctx.args]
     if "--start" not in ctx.args or not asked.isdisjoint({"--foreground", "--no-wait"}):
         os.execv(command[0], command)
     else:

@@ -11,6 +11,7 @@ A unix socket of type SEQPACKET in the private runtime directory; one message is
   pool serves it; ``bye`` announces an end that is not a failure; ``stock``, with TorchServe's
   connection as a passed descriptor, that its own worker is to take over.
 - ``status``: answered by the host's state as JSON, cut into packets, and end of file.
+- ``drain``: answered likewise; from then on the host says that it is not ready.
 - ``follow``: answered by a ``worker`` message for each worker of TorchServe's that has its model, now and
   later: what is needed to register one beside it, and its stdout and stderr as passed descriptors
   (``direct/followed.py``). A worker that is registered ``beside`` another one hears ``bye`` when that ends,
@@ -33,6 +34,7 @@ from interpool.handler.errors import WorkerRefused
 from interpool.handler.frontend import shim
 
 STATUS_REQUEST = b"status"
+DRAIN_REQUEST = b"drain"
 STACKS_REQUEST = b"stacks"
 _CREDENTIALS = struct.Struct("3i")
 _FIELDS = frozenset({"protocol", "pid", "address", "model_dir", "metrics_config", "arguments"})
@@ -145,6 +147,11 @@ def parse_registration(message: bytes) -> Registration:
 def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
     """The state, as JSON text, of the host in ``runtime_dir``; raises OSError."""
     return _ask(runtime_dir, STATUS_REQUEST, timeout_s)
+
+
+def ask_to_drain(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
+    """``ask_status`` of a host that says from now on that it is not ready; raises OSError."""
+    return _ask(runtime_dir, DRAIN_REQUEST, timeout_s)
 
 
 def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:

@@ -86,6 +86,7 @@ class HostState(TypedDict):
         pool: its name.
         pid: of the host's process.
         frontend_pid: of TorchServe's.
+        draining: whether the server is about to end.
         uptime_s: seconds since the host started.
         started: when it did, in seconds since 1970.
         interpreters: None until they have started.
@@ -104,6 +105,7 @@ class HostState(TypedDict):
     pool: str
     pid: int
     frontend_pid: int
+    draining: bool
     uptime_s: float
     started: float
     interpreters: PoolState | None

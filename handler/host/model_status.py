@@ -148,6 +148,8 @@ def why_not_ready(pool: HostState, view: ModelView, patience_s: float = PATIENCE
         patience_s: seconds that a call may wait for an interpreter.
     """
     reasons = []
+    if pool["draining"]:
+        reasons.append("the server is about to end")
     stats = pool["interpreters"]
     if stats is None:
         reasons.append("the pool's interpreters have not started yet")

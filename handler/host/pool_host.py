@@ -132,6 +132,7 @@ class PoolHost:
         self._next_model_check = 0.0
         self._reason_to_leave = ""
         self._server_is_gone = False
+        self._is_draining = False  # the server is about to end
         self._lost_device = 0.0  # when the process had lost its GPU, by time.monotonic()
         self._started = time.time()
         self._began = time.monotonic()
@@ -239,8 +240,9 @@ class PoolHost:
             _close_all(descriptors)
             logger.info("worker %d: its shim is gone", worker.registration.pid)
             self._end(worker, End.SHIM_GONE)
-        elif message == control.STATUS_REQUEST:
+        elif message in (control.STATUS_REQUEST, control.DRAIN_REQUEST):
             _close_all(descriptors)
+            self._is_draining |= message == control.DRAIN_REQUEST
             self._answer_status(peer)
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)
@@ -705,6 +707,7 @@ class PoolHost:
             "pool": self._name,
             "pid": os.getpid(),
             "frontend_pid": int(self._runtime_dir.name.partition("-")[0]),
+            "draining": self._is_draining,
             "uptime_s": round(time.monotonic() - self._began, 1),
             "interpreters": self._pool.manager.stats() if self._pool.manager else None,
             "models": sorted({worker["model_dir"] for worker in workers}),

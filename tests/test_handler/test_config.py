@@ -127,6 +127,8 @@ def test_the_environment_configures_the_host() -> None:
         HostSettings.of_environment({"INTERPOOL_INTERPRETERS": "many"})
     with pytest.raises(SettingsError, match="`INTERPOOL_IDLE_EXIT_S`"):
         HostSettings.of_environment({"INTERPOOL_IDLE_EXIT_S": "-1"})
+    with pytest.raises(SettingsError, match="`INTERPOOL_DRAIN_S`"):
+        HostSettings.of_environment({"INTERPOOL_DRAIN_S": "soon"})
 
 
 @pytest.mark.parametrize(

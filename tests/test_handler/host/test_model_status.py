@@ -24,6 +24,7 @@ def test_a_model_with_connected_workers_and_an_interpreter_is_ready() -> None:
     [
         (pool(interpreters=None), "have not started yet"),
         (pool(stats={"interpreters": [interpreter(1, "retired"), interpreter(2, "parked")]}), "was retired"),
+        (pool(draining=True), "the server is about to end"),
         (pool(workers=[]), "it has no workers"),
         (pool(workers=[worker(state="ending")]), "it has no workers"),
         (pool(workers=[worker(), worker(state="listening")]), "1 of its workers are not connected"),
