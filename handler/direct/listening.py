@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from interpool.handler.errors import SettingsError
 
@@ -96,7 +96,7 @@ class Address:
         return bound
 
 
-def _bound(family: int, where: tuple[str | int, ...] | str, *, only_v6: bool = False) -> socket.socket:
+def _bound(family: int, where: tuple[Any, ...] | str, *, only_v6: bool = False) -> socket.socket:
     """A socket with an address; raises OSError."""
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:

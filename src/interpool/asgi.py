@@ -59,7 +59,6 @@ def app(
     from interpool.handler.direct.application import Limits
     from interpool.handler.run.archives import Options
     from interpool.handler.run.serving import Serving, application
-    from interpool.native.torchserve import MOST_REQUEST_BYTES
 
     environment = dict(os.environ)
     if interpreters is not None:
@@ -74,6 +73,6 @@ def app(
         client_timeout_s=client_timeout_s,
         envelope=service_envelope,
     )
-    limits = Limits(request_bytes or MOST_REQUEST_BYTES)
+    limits = Limits(request_bytes or Limits.request_bytes)
     paths = {name: Path(path) for name, path in archives.items()}
     return application(Serving(paths, options, settings), limits)

@@ -83,7 +83,6 @@ class Replica:
         from interpool.handler.run.ray_metrics import RayMetrics
         from interpool.handler.run.serving import Serving, application
         from interpool.handler.run.wanted import Reconciler
-        from interpool.native.torchserve import MOST_REQUEST_BYTES
 
         prepare_process()
         _log_as_ray_does()
@@ -92,7 +91,7 @@ class Replica:
         self._metrics = RayMetrics()
         settings = HostSettings.of_environment(environment)
         self._serving = Serving({}, Options(), settings, self._metrics.traffic)
-        self._application = application(self._serving, Limits(request_bytes or MOST_REQUEST_BYTES))
+        self._application = application(self._serving, Limits(request_bytes or Limits.request_bytes))
         self._reconciler = Reconciler(self._serving)
 
     def __serve_build_asgi_app__(self) -> Asgi:
