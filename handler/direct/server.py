@@ -125,11 +125,12 @@ class _Server(uvicorn.Server):
         self._refused_at = -math.inf
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])
-        self._loop = asyncio.get_running_loop()
         for listener in self._listeners:
             listener.setblocking(False)
             listener.listen(_BACKLOG)
+        await super().startup([])
+        self._loop = asyncio.get_running_loop()
+        for listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
