@@ -15,14 +15,7 @@ settings.register_profile("any machine", deadline=None)  # hypothesis allows an 
 settings.load_profile("any machine")
 
 HERE = Path(__file__).parent
-# Few tests that take long: started first, they do not leave one of two workers alone at the end.
-LONGEST = [
-    HERE / "system" / "comparison" / "test_ordinary_archives.py",
-    *(
-        HERE / "system" / f"test_{name}.py"
-        for name in ("serving_lifecycle", "traces", "ordinary", "operating")
-    ),
-]
+# Started first, so that they do not leave one worker alone at the end.
 SLOW = [
     HERE / "system",
     HERE / "test_archiver_ext" / "packing",
@@ -31,27 +24,15 @@ SLOW = [
     HERE / "test_native" / "inside",
     *(
         HERE / "test_native" / "pool" / f"test_{name}.py"
-        for name in (
-            "autoscaler",
-            "call_limits",
-            "cpp_api",
-            "host_torch",
-            "process_end",
-            "shared_weights",
-            "stress",
-        )
+        for name in ("call_limits", "shared_weights", "stress")
     ),
 ]
 
 
 @pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    assert all(slow.exists() for slow in (*LONGEST, *SLOW)), "a folder or file of slow tests has another name"
-
-    def is_among(paths: list[Path], item: pytest.Item) -> bool:
-        return any(item.path.is_relative_to(path) for path in paths)
-
-    items.sort(key=lambda item: (not is_among(LONGEST, item), not is_among(SLOW, item)))
+    assert all(slow.exists() for slow in SLOW), "a folder or file of slow tests has another name"
+    items.sort(key=lambda item: not any(item.path.is_relative_to(slow) for slow in SLOW))
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures of any scope, which may pack

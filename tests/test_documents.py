@@ -48,6 +48,7 @@ def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> N
         wait_for_the_end(directory)
 
 
+@pytest.mark.long
 def test_a_newcomers_folder_becomes_a_signed_archive_that_answers_over_rest() -> None:
     with checkout() as directory:
         status, output = run_document(FIRST_ARCHIVE, directory)

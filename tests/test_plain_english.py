@@ -99,6 +99,7 @@ def test_no_clause_is_a_subject_and_conditions_say_if(page: Path) -> None:
     assert not found, "name the subject, or write 'if' of a condition:\n" + "\n".join(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "test"),
     [

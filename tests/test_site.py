@@ -41,6 +41,7 @@ def test_the_front_page_is_the_readme_and_links_to_pages_of_the_site(site: Path)
     assert 'href="docs/' not in front
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("package", [interpool, archiver_ext])
 def test_the_site_documents_every_public_name(package, site: Path) -> None:
     headings = re.findall(r'<h3 id="[\w.]*?(\w+)"', (site / "api" / "index.html").read_text(encoding="utf-8"))

@@ -25,6 +25,8 @@ from interpool.archiver_ext.commands.showing import request_of
 from interpool.handler.cli import main
 from interpool.native import InterpreterManager
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 
 

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this Python")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no wheel for this Python"),
+]
 TESTS = Path(__file__).parents[1]
 
 

@@ -16,6 +16,8 @@ from test_archiver_ext.stock import run_stock
 
 from interpool.archiver_ext.mar.making import FORMATS
 
+pytestmark = pytest.mark.long
+
 ROWS = [[1.0, -2.0, 0.5], [0.0, 0.0, 3.0]]
 CONFIG = "batchSize: 2\nmaxBatchDelay: 50\nhandler:\n  scale: 2.5\ninterpool:\n  tracebacks: true\n"
 

@@ -317,6 +317,7 @@ def test_no_request_makes_the_address_fail(
     assert answer.status < 500, text
 
 
+@pytest.mark.long
 def test_a_server_that_is_ended_answers_what_it_was_asked(tmp_path: Path) -> None:
     archive = build(
         Archive("front", "handler.py", [], [], folder="front", config="minWorkers: 1\n"), tmp_path
@@ -361,6 +362,7 @@ def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_the_application_of_the_documentation_serves_in_another_one(
     archives: dict[str, Path], tmp_path: Path
 ) -> None:

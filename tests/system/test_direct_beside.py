@@ -283,6 +283,7 @@ class _Guarded(Beside):
             return Answer(answer.status, answer.read(), dict(answer.getheaders()))
 
 
+@pytest.mark.long
 def test_the_servers_certificate_and_tokens_guard_the_address() -> None:
     with _Guarded() as server:
         direct = server.direct.replace("http:", "https:")

@@ -22,6 +22,8 @@ from waiting import wait_for
 
 from interpool.handler.host.model_status import ModelView, models_of, why_not_ready
 
+pytestmark = pytest.mark.long
+
 PRODUCTION = ROOT / "configs/production.properties"
 
 

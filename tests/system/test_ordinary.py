@@ -73,6 +73,7 @@ def net(value: float) -> dict[str, torch.Tensor]:
     return {"linear.weight": torch.full((2, 3), value), "linear.bias": torch.full((2,), value)}
 
 
+@pytest.mark.long
 def test_models_with_equal_names_for_their_files_do_not_meet(server: TorchServe, tmp_path: Path) -> None:
     for number, name in enumerate(("one", "two"), 1):
         weights = tmp_path / f"{name}.pt"
@@ -178,6 +179,7 @@ def test_a_model_that_asks_for_a_process_while_it_is_served_gets_one(server: Tor
     left_to_stock(server, "late", "served by worker processes of its own from now on: fork inside")
 
 
+@pytest.mark.long
 def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(server: TorchServe) -> None:
     good = "import os\ndef handle(data, context):\n    return [{'pid': os.getpid()} for _ in data or ()]\n"
     assert server.register(plain_archive(server, "good", good), initial_workers=1).status == 200

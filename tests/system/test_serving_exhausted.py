@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from local_server import TorchServe
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
+
+pytestmark = pytest.mark.long
 
 _LIMIT = 144  # TorchServe's frontend begins with 60, and takes fewer for each worker than the pool's host
 _ANSWER_S = 60.0  # that a registration took which hung

@@ -13,6 +13,8 @@ from local_server import TorchServe
 from system.conftest import Mar
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TorchServe]:

@@ -11,6 +11,8 @@ from system.conftest import Mar
 
 from interpool.archiver_ext.packing.pack import pack
 
+pytestmark = pytest.mark.long
+
 PROJECT = {
     "classifier/__init__.py": "",
     "classifier/labels.txt": "cat\ndog\n",

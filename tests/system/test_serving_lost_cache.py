@@ -6,10 +6,13 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from linked_tree import OTHER_SLOTS, link_cache
 from local_server import TorchServe, torchserve
 from system.conftest import Mar
 from waiting import wait_for
+
+pytestmark = pytest.mark.long
 
 
 def _pid(server: TorchServe, name: str) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from local_server import TorchServe
 from system.conftest import Mar, Pack
 from waiting import wait_for
+
+pytestmark = pytest.mark.long
 
 
 def _pids(server: TorchServe) -> dict[str, int]:

@@ -17,6 +17,8 @@ from waiting import wait_for
 
 from interpool.handler.host.memory_brake import PAUSES_S
 
+pytestmark = pytest.mark.long
+
 LIMIT = 600 << 20  # more than a pool needs for two small models
 GROUPS = Path("/sys/fs/cgroup")
 

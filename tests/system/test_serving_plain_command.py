@@ -14,6 +14,8 @@ from local_server import INTERPOOL, TorchServe
 from system.conftest import Mar, cleaned_by_another_container, wait_for_log
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 
 def _plain(environment: dict[str, str]) -> TorchServe:
     command = [*INTERPOOL, "home"]

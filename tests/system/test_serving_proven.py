@@ -124,6 +124,7 @@ def test_a_model_signed_by_one_of_the_keys_is_served_and_its_other_files_do_not_
     assert server.unregister("good").status == 200
 
 
+@pytest.mark.long
 def test_interpreters_that_load_at_once_check_once(server: TorchServe, mar: Mar, build: Build) -> None:
     archive = mar(server, "once", build("once", expected=RIGHT), config="interpool: {self_test: true}\n")
     assert server.register(archive, initial_workers=4).status == 200
@@ -167,6 +168,7 @@ def test_a_model_that_cannot_prove_itself_runs_nothing(
     assert not canary.exists()
 
 
+@pytest.mark.long
 def test_a_model_whose_answers_have_changed_is_refused_when_it_is_asked_to_test_itself(
     server: TorchServe, mar: Mar, build: Build
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_stock_archive_is_refused_and_its_worker_does_not_start(
     assert not canary.exists()
 
 
+@pytest.mark.long
 def test_a_model_signed_by_the_other_key_registers_after_all_that(
     server: TorchServe, mar: Mar, build: Build
 ) -> None:

@@ -14,6 +14,8 @@ from local_server import INTERPOOL, TorchServe
 
 from interpool.archiver_ext import pack
 
+pytestmark = pytest.mark.long
+
 FACTORY = """
 import torch
 from torch import nn

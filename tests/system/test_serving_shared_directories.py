@@ -6,9 +6,12 @@ import contextlib
 import signal
 
 import psutil
+import pytest
 from local_server import TorchServe, torchserve
 from system.conftest import Mar, cleaned_by_another_container
 from waiting import wait_for
+
+pytestmark = pytest.mark.long
 
 
 def _is_served(server: TorchServe) -> bool:

@@ -14,6 +14,8 @@ from local_server import JSON, TorchServe
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 SEQUENCES = """
 sequenceBatching: true
 sequenceMaxIdleMSec: 60000

@@ -82,7 +82,10 @@ def _answers_again(server: TorchServe, name: str) -> None:
     wait_for(lambda: server.predict(name, {}).status == 200, lambda: f"{name} to answer: {server.host_log()}")
 
 
-@pytest.mark.parametrize("way", [*INTERRUPTIBLE, *NATIVE])
+@pytest.mark.parametrize(
+    "way",
+    ["nap", "hold the GIL", *(pytest.param(way, marks=pytest.mark.long) for way in ("loop", "sleep in C"))],
+)
 def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_meanwhile(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
     server.unregister(name)
 
 
+@pytest.mark.long
 def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
     mar: Mar, packed: Pack
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_model_whose_calls_do_not_come_back_gets_processes_of_its_own(mar: Mar
         ]
 
 
+@pytest.mark.long
 def test_a_call_that_takes_longer_than_its_limit_answers_and_its_worker_goes_on(
     server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
@@ -179,6 +184,7 @@ def _cache_for_one(directory: Path) -> Path:
     return cache
 
 
+@pytest.mark.long
 def test_a_pool_that_has_lost_its_last_interpreter_and_cannot_start_one_is_replaced(
     server: TorchServe, mar: Mar, packed: Pack, tmp_path: Path
 ) -> None:

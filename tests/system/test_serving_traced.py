@@ -21,6 +21,8 @@ from system.comparison.grpc_client import Client
 from system.conftest import Mar, make_ordinary, wait_for_log
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 OF_A_SERVER = 2  # SpanKind
 HANDLER = """
     import logging

@@ -45,7 +45,9 @@ def _register(
     assert answer.status == 200, answer.text + server.model_log()[-3000:]
 
 
-@pytest.mark.parametrize("way", ["patch torch", "exchange code", *TRACES])
+@pytest.mark.parametrize(
+    "way", ["patch torch", "exchange code", *(pytest.param(way, marks=pytest.mark.long) for way in TRACES)]
+)
 def test_a_model_that_changes_its_neighbours_gets_its_own_and_they_answer_as_before(
     server: TorchServe, mar: Mar, packed: Pack, way: str
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     server.unregister("late")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("way", "workers"),
     [("patch torch", 3), ("leave a hook", 1)],
@@ -106,6 +109,7 @@ def test_a_model_that_changes_its_neighbours_while_it_is_loaded_meets_nobody(
         assert server.predict("careful", {}).json == RIGHT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolation", ["own", "process"])
 def test_a_model_that_asks_for_it_is_alone_from_the_beginning(
     server: TorchServe, mar: Mar, packed: Pack, isolation: str

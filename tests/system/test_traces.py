@@ -18,6 +18,8 @@ import torch
 from local_server import TorchServe
 from system.conftest import make_ordinary
 
+pytestmark = pytest.mark.long
+
 Files = Mapping[str, str | Path]
 ROUNDS = 4  # of questions: the batches of a model go to two interpreters
 

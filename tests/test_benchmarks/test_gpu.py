@@ -14,6 +14,7 @@ from benchmarks.gpu import benchmark as gpu
 from benchmarks.gpu import worker
 
 
+@pytest.mark.long
 def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
     done = bench(tmp_path, "gpu", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 3, done.stderr

@@ -282,6 +282,7 @@ def test_commands_that_print_facts_print_them_as_json(command: str) -> None:
     assert any("--json" in option.opts for option in found.params) == (command not in WITHOUT_FACTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [

@@ -36,6 +36,8 @@ from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.inspect.inspection import inspect_archive
 from interpool.archiver_ext.verify.verification import verify_archive
 
+pytestmark = pytest.mark.long
+
 REST = tuple(name for name in INTERNED if name not in FEW)
 SLOW = ("bert", *REST)
 SERVED = ("bert", "convnet")  # by the demo

@@ -58,6 +58,7 @@ def test_a_row_says_what_happens_and_with_which_version_that_was_seen() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_doctor_says_what_is_known_of_what_it_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = KnownLibrary("PyYAML", "5.0", "2026-01-02", computes=False, failure="it crashed")
     monkeypatch.setattr(

@@ -154,6 +154,7 @@ def test_an_object_of_a_package_moves_with_the_code_of_its_archive(
             assert copy(torch.ones(4)).to_value().tolist() == [3.0] * 4
 
 
+@pytest.mark.long
 def test_copies_are_made_when_first_needed_and_go_when_unloaded(manager: InterpreterManager) -> None:
     with every_interpreter(manager) as sessions:
         counts = {s.interpreter_id: s.global_("moved_net", "how_many") for s in sessions}
@@ -250,6 +251,7 @@ def test_an_object_whose_class_is_missing_elsewhere_says_so_there(manager: Inter
         assert other.from_value(1).to_value() == 1
 
 
+@pytest.mark.long
 def test_a_gpu_that_is_not_here_is_missed_where_it_is_needed(manager: InterpreterManager) -> None:
     manager.register_module_source(
         "moved_away",

@@ -15,6 +15,8 @@ from system.comparison.archive import JSON, Archive, Request, post
 from system.comparison.building import build
 from system.comparison.exchange import send
 
+pytestmark = pytest.mark.long
+
 NAMES = ("answers", "received", "front")
 BOUNDARY = "----boundary"
 FORM = {"content_type": f"multipart/form-data; boundary={BOUNDARY}"}

@@ -27,6 +27,8 @@ from system.comparison.scenes import SCENES, Scene, Story, requests
 from system.comparison.servers import Pair, pair
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 KINDS = (shipped_handlers, loading, files_and_imports, answers, saying_and_measuring, state_and_process)
 ARCHIVES = [archive for kind in KINDS for archive in kind.ARCHIVES]
 

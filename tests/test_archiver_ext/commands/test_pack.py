@@ -109,6 +109,7 @@ def test_summary_counts_and_says_why() -> None:
     assert "every server has them" not in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -105,6 +105,7 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     importer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "error"),
     [

@@ -297,6 +297,7 @@ def answers(pool: InterpreterManager, report: PackReport, *args: Any) -> Any:
     return first
 
 
+@pytest.mark.long
 def test_modules_that_pack_themselves_give_equal_bytes(root: Path, reports: dict[str, PackReport]) -> None:
     again = pack(SPECS["module"], root / "again.ptpkg", root=root / "src")
     assert again.output.read_bytes() == reports["module"].output.read_bytes()

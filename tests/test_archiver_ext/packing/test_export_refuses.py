@@ -38,6 +38,7 @@ PROJECT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "start", "also"),
     [
@@ -62,6 +63,7 @@ def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, t
     ]
 
 
+@pytest.mark.long
 def test_compiled_code_is_named_with_the_line_and_the_way_to_it(importable: Write, tmp_path: Path) -> None:
     root = importable({"mypkg/m.py": "import yaml\ndef entry(): pass\ndef build(): return entry"})
     error = refused_build("mypkg.m:build", root, tmp_path, intern=("yaml.**",))
@@ -73,6 +75,7 @@ def test_compiled_code_is_named_with_the_line_and_the_way_to_it(importable: Writ
     ]
 
 
+@pytest.mark.long
 def test_of_the_projects_own_package_only_the_compiled_module_is_to_be_taken_from_the_server(
     importable: Write, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_of_the_projects_own_package_only_the_compiled_module_is_to_be_taken_fro
     ]
 
 
+@pytest.mark.long
 def test_module_that_leaves_python_when_scanned_is_named(importable: Write, tmp_path: Path) -> None:
     root = importable(
         {
@@ -116,6 +120,7 @@ def test_module_that_leaves_python_when_scanned_is_named(importable: Write, tmp_
     assert error.user_traceback.count("File ") == 1
 
 
+@pytest.mark.long
 def test_mocked_module_that_the_object_needs_is_refused(importable: Write, tmp_path: Path) -> None:
     source = {
         "mypkg/m.py": """
@@ -143,6 +148,7 @@ def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write,
     assert "it was loaded from another archive" in error.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("option", "said"), [("mock", "always takes from the server"), ("deny", "is denied by")]
 )

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from interpool.archiver_ext.mar.opening import open_archive
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ def importers(archive: Path) -> dict[str, list[tuple[str, int]]]:
         }
 
 
+@pytest.mark.long
 def test_every_module_has_all_its_importers_with_their_lines(packed_shop: Path) -> None:
     found = importers(packed_shop)
     own = {name: users for name, users in found.items() if name.partition(".")[0] == "shop"}

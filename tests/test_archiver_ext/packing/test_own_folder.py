@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from test_archiver_ext.conftest import Write
 
+pytestmark = pytest.mark.long
+
 MODEL = """
     import torch
     from suite import models, names

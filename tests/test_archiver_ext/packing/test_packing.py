@@ -123,6 +123,7 @@ def test_rules_give_each_module_a_reason(packed: tuple[Path, PackReport]) -> Non
     assert packed[1].names("mock") == []
 
 
+@pytest.mark.long
 def test_equal_models_give_equal_bytes_under_any_name(
     packed: tuple[Path, PackReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ def test_nothing_of_the_users_machine_is_in_the_archive(packed: tuple[Path, Pack
     assert os.fsencode(Path.home()) not in content
 
 
+@pytest.mark.long
 def test_imports_that_the_archive_cannot_honour_are_told(importable: Write, tmp_path: Path) -> None:
     root = importable(
         {

@@ -43,6 +43,7 @@ def refusal(spec: str, root: Path, output: Path, **globs: list[str]) -> PackErro
     return caught.value
 
 
+@pytest.mark.long
 def test_failure_leaves_the_archive_that_was_there_and_the_users_traceback(
     project: Write, tmp_path: Path
 ) -> None:
@@ -57,11 +58,13 @@ def test_failure_leaves_the_archive_that_was_there_and_the_users_traceback(
     assert error.user_traceback.rstrip() in str(error)
 
 
+@pytest.mark.long
 def test_death_of_the_building_process_is_told(project: Write, tmp_path: Path) -> None:
     error = refusal("mypkg.m:dies", project(PROJECT), tmp_path / "m.ptpkg")
     assert error.message.startswith("the process that was building the model was killed by SIGKILL")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "start", "advice"),
     [

@@ -126,6 +126,7 @@ def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
     assert importer.load_pickle("interpool-archive", "self-test.pkl")["expected"].tolist() != [0, 0]
 
 
+@pytest.mark.long
 def test_a_plan_file_gives_the_same_archive_at_the_first_attempt(
     mypkg: Path, packed: PackReport, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_plan_is_followed_as_it_is(mypkg: Path, tmp_path: Path) -> None:
         pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=plan, extern=NEEDED)
 
 
+@pytest.mark.long
 def test_options_win_over_a_plan(importable: Write, tmp_path: Path) -> None:
     decisions = [
         Proposal("iniconfig.**", "mock", "mine", origin=Origin.PLAN),
@@ -186,6 +188,7 @@ def test_the_plan_of_another_model_is_refused(mypkg: Path, tmp_path: Path) -> No
         pack("mypkg.factory:build", tmp_path / "m.ptpkg", root=mypkg, plan=Plan("mypkg.other:build"))
 
 
+@pytest.mark.long
 def test_an_answer_that_is_another_in_a_fresh_process_is_refused(project: Write, tmp_path: Path) -> None:
     root = project(
         {
@@ -244,6 +247,7 @@ def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> 
         read_plan(tmp_path / "plan.toml")
 
 
+@pytest.mark.long
 def test_an_archive_without_code_says_so(importable: Write, tmp_path: Path) -> None:
     root = importable({"m.py": "import torch\ndef build(): return torch.nn.Linear(2, 2)"})
     (warning,) = build("m:build", root, tmp_path).warnings

@@ -107,6 +107,7 @@ def test_data_lies_in_the_archive_where_it_lay_and_an_empty_folder_is_listed_onl
     assert not [name for name in members if "results" in name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("named", [[], ["mypkg/.env"]])
 def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
     importable: Write, tmp_path: Path, named: list[str]

@@ -7,6 +7,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from interpool.archiver_ext import pack
 from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
     from test_archiver_ext.conftest import Write
+
+pytestmark = pytest.mark.long
 
 PROJECT = {
     "mypkg/__init__.py": "",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from test_archiver_ext.conftest import Write
 
+pytestmark = pytest.mark.long
+
 PROJECT = {
     "mypkg/__init__.py": "",
     "mypkg/m.py": """

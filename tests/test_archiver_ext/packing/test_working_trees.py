@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from test_archiver_ext.conftest import Write
 
+pytestmark = pytest.mark.long
+
 WORDS = {
     "src/words14/__init__.py": "",
     # Rules for other people's packages would keep one like this outside.

@@ -224,6 +224,7 @@ def test_a_broken_signature_is_refused(archive: Path, keys: Keys, tmp_path: Path
     refused("broken-signature", lambda: verify_signature(manifest, broken, [keys[1]], "m"))
 
 
+@pytest.mark.long
 def test_a_child_process_says_the_same_and_imports_nothing_of_a_models(
     archive: Path, keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ def test_without_model_signing_the_error_says_what_to_install(archive: Path, key
     assert "pip install 'interpool[sign]'" in done.stderr
 
 
+@pytest.mark.long
 def test_others_can_check_a_signature_with_model_signings_own_command(
     archive: Path, keys: Keys, tmp_path: Path
 ) -> None:

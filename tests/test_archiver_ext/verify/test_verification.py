@@ -182,6 +182,7 @@ def test_a_file_that_changes_meanwhile_is_not_verified(build: Callable[..., Path
     assert caught.value.rule == "changed"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("change", "error"), [("file", ArchiveError), ("source", DigestError)])
 def test_what_takes_its_place_before_the_self_test_does_not_run(
     build: Callable[..., Path], canary: Path, tmp_path: Path, change: str, error: type
@@ -207,6 +208,7 @@ def test_what_takes_its_place_before_the_self_test_does_not_run(
 # ---- the self-test ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_other_answers_than_the_tolerance_allows_are_refused(build: Callable[..., Path]) -> None:
     archive = build(expected=RIGHT + 0.01)
     with pytest.raises(
@@ -219,6 +221,7 @@ def test_other_answers_than_the_tolerance_allows_are_refused(build: Callable[...
     assert [stage.name for stage in report.stages] == [*STAGES]
 
 
+@pytest.mark.long
 def test_a_handler_gets_torchserves_context_with_a_directory_of_its_own(build: Callable[..., Path]) -> None:
     archive = build(entry="Handler", args=([{"body": 1}],), expected=[{"name": "model", "at": ""}])
     with pytest.raises(SelfTestError, match="answer") as caught:
@@ -234,6 +237,7 @@ def test_a_model_that_raises_is_refused_with_its_traceback(build: Callable[..., 
     assert "in forward" in str(caught.value)
 
 
+@pytest.mark.long
 def test_what_a_model_says_of_its_archive_is_told_as_it_is(
     build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -250,6 +254,7 @@ def test_a_refusal_inside_of_a_mar_names_both(build: Callable[..., Path]) -> Non
         verify_archive(mar)
 
 
+@pytest.mark.long
 def test_a_model_that_ends_its_process_is_refused(build: Callable[..., Path]) -> None:
     with pytest.raises(SelfTestError, match="ended with status 7 and no answer"):
         verify_archive(build(entry="Dies", expected=RIGHT))
@@ -336,6 +341,7 @@ def test_a_mar_that_lies_about_a_size_is_refused(tmp_path: Path) -> None:
         verify_archive(mar)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("archive_format", ["default", "tgz"])
 def test_a_mar_that_is_a_bomb_is_refused(tmp_path: Path, archive_format: str) -> None:
     archive = tmp_path / "m.ptpkg"

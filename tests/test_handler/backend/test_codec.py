@@ -199,6 +199,7 @@ many = settings(
 )
 
 
+@pytest.mark.long
 @many
 @given(batch=st.lists(requests, max_size=3))
 def test_a_batch_is_decoded_as_torchserve_decodes_it(code: Code, batch: list[dict[str, Any]]) -> None:

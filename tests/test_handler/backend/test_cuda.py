@@ -175,6 +175,7 @@ found = len(sys.modules["interpool.handler.backend.loaded_models"].loaded), arch
     return found
 
 
+@pytest.mark.long
 def test_a_handler_finds_its_gpu_and_ends_without_one_as_in_torchserves_own_worker(
     session: InterpreterSession, tmp_path: Path
 ) -> None:

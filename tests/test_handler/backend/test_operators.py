@@ -137,6 +137,7 @@ class Served:
         session.global_(SERVICE_MODULE, "drop")(str(self.directory), True)
 
 
+@pytest.mark.long
 @BOTH
 def test_a_model_that_was_dropped_is_loaded_again(
     session: InterpreterSession, tmp_path: Path, source: str
@@ -171,6 +172,7 @@ def test_a_model_whose_operator_is_a_neighbours_gets_interpreters_of_its_own(
     other.drop(session)
 
 
+@pytest.mark.long
 @BOTH
 def test_the_next_version_has_the_operator_of_one_that_was_unregistered(
     session: InterpreterSession, tmp_path: Path, source: str
@@ -183,6 +185,7 @@ def test_the_next_version_has_the_operator_of_one_that_was_unregistered(
     other.drop(session)
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_leaves_the_operators_of_another_one_of_its_model(
     session: InterpreterSession, tmp_path: Path
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_worker_that_ends_leaves_the_operators_of_another_one_of_its_model(
     served.drop(session)
 
 
+@pytest.mark.long
 def test_what_a_model_was_told_moves_no_other_one(session: InterpreterSession, tmp_path: Path) -> None:
     served = Served(tmp_path / "m", "test_innocent::op", CUSTOM, 2)
     conflicting = session.global_("interpool.native.inside.refusals", "conflicting")
@@ -219,6 +223,7 @@ def test_what_torch_has_refused_is_said_and_what_was_made_before_goes(
         assert b"prim is a reserved namespace" in reply
 
 
+@pytest.mark.long
 def test_what_the_environments_modules_register_stays(session: InterpreterSession, tmp_path: Path) -> None:
     (tmp_path / "registers_op.py").write_text(DEFINED.format(name="test_stays::op", factor=5))
     path = session.global_("sys", "path")

@@ -54,6 +54,7 @@ def test_nobody_gets_the_interpreter_if_several_may_have_left_the_change(
     assert _given(manager, tmp_path, other) == ("retired", None)
 
 
+@pytest.mark.long
 def test_nobody_gets_the_interpreter_if_its_model_is_gone(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def _as_before() -> Iterator[None]:
     os.unsetenv("LEFT_BY")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_as_before")
 def test_a_model_begins_with_the_environment_that_the_process_was_started_with() -> None:
     """Also in an interpreter that has started after a neighbour changed the process's."""

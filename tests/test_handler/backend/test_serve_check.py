@@ -188,6 +188,7 @@ def test_what_counts_its_calls_is_only_held_to_its_first() -> None:
     assert "earlier calls" in works(Counts, torch.rand(1, 4)).notes[0]
 
 
+@pytest.mark.long
 def test_a_request_that_torchserve_would_refuse_is_said() -> None:
     (said,) = works(forward(lambda x: x.sum(-1)), torch.rand(1, 2_000_000)).notes
     assert "max_request_size" in said

@@ -96,6 +96,7 @@ class Served:
         return int.from_bytes(reply[:4], "big"), reply[4:], stays
 
 
+@pytest.mark.long
 def test_a_model_is_loaded_by_its_command_or_by_the_first_batch(
     session: InterpreterSession, tmp_path: Path, canary: Path
 ) -> None:

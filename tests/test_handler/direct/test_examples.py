@@ -64,6 +64,7 @@ def _request(examples: Examples) -> Any:
     return paths["/predictions/m"]["post"]["requestBody"]["content"]
 
 
+@pytest.mark.long
 def test_metadata_has_a_packed_models_inputs_and_its_document_a_request(packed: dict[str, Path]) -> None:
     examples = _examples(packed["build"])
     models = Models()

@@ -36,6 +36,7 @@ def test_it_is_the_installed_package_with_another_worker_script() -> None:
     assert list((home / "__pycache__").glob("interpool_shim.*.pyc"))
 
 
+@pytest.mark.long
 def test_who_imports_its_worker_script_gets_torchserves_own_module() -> None:
     home = overlay()
     ask = "import ts, ts.model_service_worker as w; print(ts.__file__, w.TorchModelServiceWorker.__module__)"

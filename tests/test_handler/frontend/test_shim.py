@@ -244,6 +244,7 @@ def test_a_worker_that_is_told_goodbye_ends_well(tmp_path: Path, program: str) -
         assert path.exists()
 
 
+@pytest.mark.long
 @STANDBY
 def test_a_worker_whose_host_is_gone_removes_its_socket_and_fails(tmp_path: Path, program: str) -> None:
     path = tmp_path / "with:colon and space"
@@ -257,6 +258,7 @@ def test_a_worker_whose_host_is_gone_removes_its_socket_and_fails(tmp_path: Path
         assert not path.exists()
 
 
+@pytest.mark.long
 @STANDBY
 def test_a_worker_leaves_the_next_ones_socket_alone(tmp_path: Path, program: str) -> None:
     path = tmp_path / "s"

@@ -136,6 +136,7 @@ def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
     assert (done.returncode, done.stdout) == (0, "[False, True, True, False]\n"), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "what", ["bytearray(1 << 20)", "[1] * 100", "__import__('array').array('d', [0]) * 999"]
 )

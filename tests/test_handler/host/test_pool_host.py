@@ -267,6 +267,7 @@ def test_a_worker_with_a_state_of_its_own_shares_it_with_none_and_stays_in_one_i
         thing.close()
 
 
+@pytest.mark.long
 def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,6 +500,7 @@ def test_a_host_whose_selector_was_closed_leaves_at_once(
     assert "a turn of the host was cut short: Bad file descriptor. Has a model closed what is not" in said
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick_ticks")
 def test_a_clock_that_is_set_ends_no_worker(
     runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def ask(handler: HermeticHandler, context: Any, *bodies: object) -> list[tuple[i
     return [(context.get_response_status(i)[0], answer) for i, answer in enumerate(answers)]
 
 
+@pytest.mark.long
 def test_a_batch_is_answered_in_shards_and_in_order(made: Make) -> None:
     handler, context = made("Model", ", tracebacks: true")
     handler.initialize(context)

@@ -273,6 +273,7 @@ HOLDER = """
 """
 
 
+@pytest.mark.long
 def test_another_processs_data_stays_until_it_ends_however_it_ends(
     archive: Archive, open_archive: Open, scratch: Path
 ) -> None:

@@ -63,6 +63,7 @@ def assert_refused(error: BaseException | None, case: Case, path: Path) -> None:
     assert len(str(error)) < 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_hostile_archive_is_refused_by_its_rule(
     manager: InterpreterManager, tmp_path: Path, good: Good, case: Case

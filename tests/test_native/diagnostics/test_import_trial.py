@@ -14,6 +14,8 @@ from interpool.handler.cli import main
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.diagnostics.import_trial import checks
 
+pytestmark = pytest.mark.long
+
 # Each imports in an ordinary Python.
 MODULES = {
     "crashing": """

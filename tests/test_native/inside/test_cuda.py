@@ -102,6 +102,7 @@ def _in_plain_python() -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 @without_a_device
 def test_asking_for_cuda_says_what_plain_python_says(manager: InterpreterManager) -> None:
     threaded = """

@@ -237,6 +237,7 @@ with InterpreterManager(2) as pool, every_interpreter(pool) as sessions:
 """
 
 
+@pytest.mark.long
 def test_backward_passes_are_nested_deeply_in_every_interpreter() -> None:
     """Beyond a depth of 60, torch goes on in other threads, which each interpreter's engine has to have."""
     done = run_program(NESTED)

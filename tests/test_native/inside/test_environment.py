@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from interpool_testing import assert_clean, run_program
+
+pytestmark = pytest.mark.long
 
 
 def test_variables_may_be_set_while_c_code_reads_them_and_interpreters_start() -> None:

@@ -11,6 +11,8 @@ from waiting import wait_for
 
 from interpool.native import InterpreterSession
 
+pytestmark = pytest.mark.long
+
 SCOPES = """
 import atexit
 from interpool.native.inside import module_scope, packages

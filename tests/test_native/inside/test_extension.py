@@ -105,6 +105,7 @@ def test_the_python_side_of_an_extension_is_each_interpreters_own(
         assert sessions[0].global_(NAME, "__file__").to_value() == str(scaled)
 
 
+@pytest.mark.long
 def test_an_extension_that_the_host_has_loaded_loads_in_an_interpreter(scaled: Path) -> None:
     done = run_program(
         """

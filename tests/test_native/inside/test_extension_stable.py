@@ -65,6 +65,7 @@ def test_operators_work_in_every_interpreter_at_once_and_in_the_host_afterwards(
     assert len(files) >= len(codes) + 1 if kind in PRIVATE else files == {path}
 
 
+@pytest.mark.long
 def test_operators_that_the_host_had_before_the_pool_work_inside(
     alone: tuple[str, str], with_module: tuple[str, str], legacy: tuple[str, str]
 ) -> None:

@@ -15,6 +15,8 @@ from interpool_testing import assert_clean, run_program
 from interpool.native import provision
 from interpool.native.inside import import_notes
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def noted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from interpool_testing import assert_clean, run_program
 
+pytestmark = pytest.mark.long
+
 
 def test_a_model_may_ask_for_global_names_and_the_next_interpreter_starts() -> None:
     done = run_program(

@@ -115,6 +115,7 @@ def packages(
         made.call("close", str(path))
 
 
+@pytest.mark.long
 @ALL
 def test_a_closed_archives_operator_is_gone_and_may_be_defined_again(packages: Packages) -> None:
     one = packages.build(2)

@@ -300,6 +300,7 @@ def test_the_time_zone_is_the_hosts() -> None:
     assert done.stdout == f"taken\nUTC0 0.0\n{refused}JST-9 0.0\n{refused}None 0.0\ntaken\nUTC0 0.0\n"
 
 
+@pytest.mark.long
 def test_the_processs_standard_descriptors_stay_its_own() -> None:
     done = run_program("""
         import os

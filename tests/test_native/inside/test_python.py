@@ -123,6 +123,7 @@ def test_asyncio_runs(session: InterpreterSession) -> None:
     assert code.call("main") == (33, "42\n")
 
 
+@pytest.mark.long
 def test_a_subprocess_runs_and_is_an_ordinary_python(session: InterpreterSession) -> None:
     source = (
         "import torch; from interpool.native.inside import interpreter_id; "
@@ -169,6 +170,7 @@ FORK_BY_DEFAULT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "expression",
     [
@@ -255,6 +257,7 @@ def test_multiprocessings_default_works(session: InterpreterSession) -> None:
     assert code.call("compute") == [2, 3, 4, 1, 2]
 
 
+@pytest.mark.long
 def test_text_is_utf8_whatever_the_locale() -> None:
     done = run_program(
         """

@@ -60,6 +60,7 @@ def is_locked_to_others(path: Path) -> bool:
     return done.stdout == "locked\n"
 
 
+@pytest.mark.long
 def test_one_interpreters_lock_keeps_others_and_the_host_out(manager: InterpreterManager, path: Path) -> None:
     with every_interpreter(manager, 2) as sessions:
         one, other = (Code(session, SOURCE) for session in sessions)

@@ -13,7 +13,7 @@ from interpool_testing import Code, every_interpreter, together
 from interpool.native import InterpreterManager
 
 SOME = 2  # interpreters: what is new in the second, a third does as it does; each imports for seconds
-SLOW = ["sklearn", "cv2"]
+SLOW = ["sklearn", "cv2", "transformers"]
 LIBRARIES = [each for each in third_party_guest.LIBRARIES if each not in SLOW]
 
 

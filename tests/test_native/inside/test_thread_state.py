@@ -267,6 +267,7 @@ def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without
     assert code.call("what") == [(True, 0.33)]
 
 
+@pytest.mark.long
 def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() -> None:
     done = run_program("""
         from interpool import InterpreterManager

@@ -141,6 +141,7 @@ def test_a_session_of_nobody_in_particular_computes_as_exactly_as_a_new_process(
         assert read(session, f"torch.backends.{where}") == fresh
 
 
+@pytest.mark.long
 def test_a_model_that_has_used_up_the_files_keeps_no_other_from_a_session() -> None:
     assert_clean(
         run_program(

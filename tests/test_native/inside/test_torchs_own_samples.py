@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from asked_again import asked_again, most_touching
 
+pytestmark = pytest.mark.long
+
 # Guests (tests/test_native/support) with how many entries they have at least, in any release. Their number of
 # samples is in docs/architecture.md.
 LEAN = {

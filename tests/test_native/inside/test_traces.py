@@ -56,6 +56,7 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
     return str(first), str(again)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "undo", "told"),
     [

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 # Page faults of calls that each ask for the same blocks, write to them and free them, in a thread.
 CALLS = """
 import ctypes, os, resource, sys, threading

@@ -77,6 +77,7 @@ def all_at_once(manager: InterpreterManager, sessions: int) -> None:
     together([meet] * sessions)
 
 
+@pytest.mark.long
 def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
     def work() -> None:
         with elastic.acquire_session(timeout=60) as session:
@@ -117,6 +118,7 @@ def delegate(seconds):
     assert len(elastic) == MIN_SIZE
 
 
+@pytest.mark.long
 def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: InterpreterManager) -> None:
     with pytest.raises(LeaseTimeoutError), every_interpreter(elastic):  # at the minimum size, and not longer
         elastic.acquire_session(timeout=0)
@@ -128,6 +130,7 @@ def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: Inter
     assert len(states(elastic)) == MAX_SIZE
 
 
+@pytest.mark.long
 def test_what_is_not_needed_is_parked_without_models_and_used_again(
     elastic: InterpreterManager, tmp_path: Path
 ) -> None:

@@ -370,6 +370,7 @@ def look():
 """
 
 
+@pytest.mark.long
 def test_what_a_lean_import_of_torch_left_out_is_not_interrupted_when_it_is_imported(
     pool: InterpreterManager,  # has had the first interpreter, which may import all of torch
 ) -> None:

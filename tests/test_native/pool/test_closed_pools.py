@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from interpool_testing import assert_clean, run_program
+
+pytestmark = pytest.mark.long
 
 PROGRAM = """
 import os, sys, time

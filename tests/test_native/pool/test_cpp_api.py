@@ -73,6 +73,7 @@ def test_a_program_without_a_python_serves_a_package_from_two_interpreters(
     assert done.stdout.split("\n") == ["13.5"] * 6 + ["Python 3", ""]
 
 
+@pytest.mark.long
 def test_the_programs_inference_mode_holds_in_its_models(
     figure2: Path, prepared: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_programs_inference_mode_holds_in_its_models(
     assert done.stdout.splitlines()[:2] == ["101", "101"]
 
 
+@pytest.mark.long
 def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, tmp_path: Path) -> None:
     model = """
     import numpy, sqlite3, torch
@@ -112,6 +114,7 @@ def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, 
     assert done.stdout.splitlines()[0] == "4"
 
 
+@pytest.mark.long
 def test_what_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path: Path) -> None:
     source = "import yaml._yaml\n\nclass Model:\n    pass\n\ndef make():\n    return Model()\n"
     package = build_package(tmp_path / "n.pt", {"uses.py": source}, "uses:make", extern=("yaml", "yaml.**"))
@@ -122,6 +125,7 @@ def test_what_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path:
     assert "Run `interpool prepare` again with --import" in done.stderr
 
 
+@pytest.mark.long
 def test_a_program_may_change_its_environment_while_interpreters_start_and_read_it(prepared: Path) -> None:
     program = linked("environment")
     for _ in range(2):  # it crashed every other time
@@ -178,6 +182,7 @@ def test_a_program_that_has_loaded_another_torch_is_told_so(
     assert f"this program has loaded {other}, and what was prepared is for {stock}/libc10.so" in done.stderr
 
 
+@pytest.mark.long
 def test_a_package_that_is_missing_is_an_error_of_its_own_kind(figure2: Path, prepared: Path) -> None:
     done = run(figure2, "/no/such.pt", "1", "1", INTERPOOL_PREPARED=str(prepared))
     assert (done.returncode, done.stdout) == (1, "")
@@ -198,6 +203,7 @@ def test_the_library_works_beside_a_python_too() -> None:
     assert sum("libinterpool.so" in line and " r-xp " in line for line in maps) == 1
 
 
+@pytest.mark.long
 def test_a_programs_own_torch_is_as_it_was_after_a_session(prepared: Path) -> None:
     done = run(linked("after_session"), INTERPOOL_PREPARED=str(prepared))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "8 4 4\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from interpool_testing import assert_clean, run_program
 
+pytestmark = pytest.mark.long
+
 CROSSING = """
 import sys, threading, warnings
 from interpool import InterpreterManager

@@ -84,6 +84,7 @@ def test_leases_and_what_they_waited_are_counted_for_each_model(manager: Interpr
     assert "counted" not in manager.stats()["models"]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_wait_for_an_interpreter(tmp_path: Path) -> None:
     path = build_package(
         tmp_path / "texts.pt",

@@ -8,6 +8,8 @@ import pytest
 from interpool_testing import assert_clean, run_program
 from linked_tree import link_cache
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import os, shutil, sys
 from pathlib import Path

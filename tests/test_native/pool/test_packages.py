@@ -239,6 +239,7 @@ def test_an_archive_that_is_wanted_everywhere_at_once_opens_everywhere(
         assert answers == [2.0 * sum(range(200))] * len(sessions)
 
 
+@pytest.mark.long
 def test_a_served_model_does_not_care_what_becomes_of_its_file(tmp_path: Path) -> None:
     """In the interpreter that has it already, and in the one that gets it only afterwards."""
     for harm in ("overwrite", "truncate", "unlink", "replace"):
@@ -332,6 +333,7 @@ def make():
 """
 
 
+@pytest.mark.long
 def test_an_archive_that_is_opened_again_at_once_stays_open(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:

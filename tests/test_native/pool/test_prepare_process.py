@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from interpool_testing import assert_clean, run_program
 
 PROGRAM = """
@@ -54,6 +55,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_a_failure_can_be_repaired_and_one_of_many_prepares_the_process() -> None:
     done = run_program(PROGRAM)
     assert_clean(done)

@@ -9,6 +9,8 @@ from compile import build
 from interpool_testing import assert_clean, run_program
 from paths import EXTENSIONS
 
+pytestmark = pytest.mark.long
+
 BUSY = """
 import os, socket, sys, threading, time
 import otf

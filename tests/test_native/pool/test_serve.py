@@ -114,6 +114,7 @@ def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
         assert set().union(*served) == {session.interpreter_id for session in sessions}
 
 
+@pytest.mark.long
 def test_each_connection_of_a_model_with_interpreters_of_its_own_keeps_to_one(
     connect: Connect, manager: InterpreterManager
 ) -> None:

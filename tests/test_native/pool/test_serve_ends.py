@@ -102,6 +102,7 @@ def test_a_function_that_fails_ends_its_connection_and_tells_why(
     assert connect().ask(LOAD)["worker"] == "worker-1"
 
 
+@pytest.mark.long
 def test_connections_leave_no_descriptor_and_no_thread_behind() -> None:
     done = run_program("""
         import os, socket, struct

@@ -60,6 +60,7 @@ def shared(key: str) -> Callable[[], list[Mapping]]:
     return lambda: [each for each in mappings() if each.name == FILE and each.file not in before]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
 def test_what_each_interpreter_loads_is_mapped_from_one_file_and_answers_the_same(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]], how: str
@@ -174,6 +175,7 @@ def test_other_keys_share_nothing(
     assert len({mapping.file for mapping in shared()}) == 2
 
 
+@pytest.mark.long
 def test_scratch_space_is_left_alone(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_write_through_numpy_is_seen_in_the_tensor(manager: InterpreterManager
         assert call(session, "write_through_alias", key) == 1234.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alias", KNOWN)
 def test_memory_of_which_all_users_are_known_is_shared(
     manager: InterpreterManager, key: str, alias: str
@@ -242,6 +245,7 @@ def test_an_address_that_was_asked_for_stays_good(manager: InterpreterManager, k
 # ---- how it ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_memory_that_a_thread_of_the_models_frees_is_not_read(tmp_path: Path) -> None:
     done = run_program(
         """
@@ -257,6 +261,7 @@ def test_memory_that_a_thread_of_the_models_frees_is_not_read(tmp_path: Path) ->
     assert int(done.stdout) > 0
 
 
+@pytest.mark.long
 def test_its_memory_goes_with_the_last_model_that_has_it(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
@@ -276,6 +281,7 @@ def test_its_memory_goes_with_the_last_model_that_has_it(
     assert _weights_files() == files
 
 
+@pytest.mark.long
 def test_a_forgotten_model_keeps_its_memory_and_shares_it_with_nobody_new(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
@@ -308,6 +314,7 @@ def test_a_model_that_is_dropped_from_one_interpreter_finds_its_weights_when_it_
     assert len({mapping.file for mapping in shared()}) == 1
 
 
+@pytest.mark.long
 def test_a_tensor_that_leaves_its_interpreter_keeps_the_memory(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
@@ -341,6 +348,7 @@ def test_interpreters_that_load_at_once_share_one_copy(
         assert len(shared()) == (number + 1) * len(sessions)
 
 
+@pytest.mark.long
 def test_without_memory_nothing_is_moved_and_somebody_is_told(tmp_path: Path) -> None:
     ended = run_program(
         """
@@ -373,6 +381,7 @@ def _weights_files() -> list[str]:
 
 
 # The last one: the compiler takes seconds to be imported, and all who share look through it from then on.
+@pytest.mark.long
 def test_a_compiled_model_answers_bitwise_as_before(manager: InterpreterManager, key: str) -> None:
     (before, after, storages, private), *_ = in_each(manager, "make_and_share", key, "compiled", some=1)
     assert after == before

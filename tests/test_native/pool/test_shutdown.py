@@ -30,6 +30,8 @@ from interpool.native import InterpreterManager
 from interpool.native.errors import PoolClosedError
 from interpool.native.pool.leaks import warn_of_open_leases
 
+pytestmark = pytest.mark.long
+
 THINGS = ("manager", "session", "object", "tensor")
 ORDERS = list(itertools.permutations(THINGS))
 

@@ -111,6 +111,7 @@ def test_what_a_sparse_or_quantized_tensor_consists_of_is_freed_once(manager: In
         codes[1]["drop"]("x")
 
 
+@pytest.mark.long
 def test_a_tensor_outlives_its_pool() -> None:
     with InterpreterManager(1) as manager, manager.acquire_session(timeout=60) as session:
         code = Code(session, COUNTING)
@@ -193,6 +194,7 @@ def test_memory_released_on_two_threads_at_once_is_freed_once(session: Interpret
     assert tensor.sum().item() == 10
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_crossings() -> None:
     done = run_program("""
         import torch

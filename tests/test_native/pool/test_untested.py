@@ -14,6 +14,8 @@ from interpool.native.errors import InterpreterStartError
 from interpool.native.pool import untested
 from interpool.native.provision import interposer_path
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def other_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ def test_letting_go_of_a_session_does_not_wait_for_what_it_held(pool: Interprete
     wait_for(lambda: nobody_leases(pool), "the lease is not given back")
 
 
+@pytest.mark.long
 def test_letting_go_of_a_session_does_not_wait_for_its_interpreters_gil() -> None:
     done = run_program(
         """

@@ -52,6 +52,7 @@ def total(model: Any) -> float:
     return value
 
 
+@pytest.mark.long
 def test_four_interpreters_hold_one_copy_of_the_weights(
     snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_four_interpreters_hold_one_copy_of_the_weights(
         assert sum(mapping.kib["Rss"] for mapping in maps) >= len(sessions) * one_copy
 
 
+@pytest.mark.long
 def test_torchscript_modules_in_an_archive_have_mapped_weights_too(
     snapshots: Snapshots, manager: InterpreterManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_write_to_an_object_of_ones_own_is_seen_in_no_other_object(
     forget(manager, path)
 
 
+@pytest.mark.long
 def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
     snapshots: Snapshots, manager: InterpreterManager, archive: Path
 ) -> None:

@@ -87,6 +87,7 @@ def whose():
     assert all(is_copy(text) and text.endswith("PyLong_FromLong") for text in found)
 
 
+@pytest.mark.long
 def test_a_damaged_template_shares_only_what_is_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,6 +188,7 @@ def test_torch_needs_the_interposer_first(tmp_path: Path, monkeypatch: pytest.Mo
         assert name.encode() not in names
 
 
+@pytest.mark.long
 def test_nothing_that_a_copy_has_made_is_destroyed_at_the_process_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

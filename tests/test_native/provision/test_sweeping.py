@@ -287,6 +287,7 @@ with InterpreterManager(1) as manager, manager.acquire_session() as session:
 """
 
 
+@pytest.mark.long
 def test_a_process_that_has_a_pool_sweeps_beside_it(cache: Path, extension: Path) -> None:
     unused = cache / ("0" * 16)
     (unused / "slots").mkdir(parents=True)
@@ -316,6 +317,7 @@ def test_copies_that_were_prepared_stay_when_their_original_has_changed(
     assert [os.path.exists(path) for path in copies] == [True, False]
 
 
+@pytest.mark.long
 def test_a_size_is_kept_where_no_age_is(large: list[Path]) -> None:
     age(set_stamp(large[0]), days=100)
     root = large[0].parent

@@ -128,6 +128,7 @@ def _files() -> Iterator[Path]:
                 yield file
 
 
+@pytest.mark.long
 def test_no_other_file_uses_a_private_name() -> None:
     found = {
         f"{file.relative_to(ROOT)}: {name}"

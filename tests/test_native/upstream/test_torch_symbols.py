@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import pytest
 from elftools.elf.elffile import ELFFile
 
 from interpool.native import provision
@@ -24,6 +25,7 @@ def stock(name: str) -> frozenset[str]:
     return defined(folder / name)
 
 
+@pytest.mark.long
 def test_what_the_interposer_replaces_is_what_torch_and_libstdcxx_define() -> None:
     prefix = provision.SYMBOL_PREFIX
     own = defined(provision.interposer_path())
