@@ -20,6 +20,8 @@ from paths import ROOT
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 
 def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: object) -> None:
     config = str(options.pop("config", ""))
@@ -61,7 +63,6 @@ def _are_new(server: TorchServe, old: set[int]) -> bool:
     return len(ready) == len(old) and not ready & old
 
 
-@pytest.mark.long
 def test_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_INTERPRETERS": "1"}) as server:
         _register(server, mar, initial_workers=2)
@@ -131,7 +132,6 @@ def test_serve_says_where_it_listens_has_a_host_ready_and_leaves_nothing_when_it
     shutil.rmtree(server.root)
 
 
-@pytest.mark.long
 def test_a_host_that_the_first_worker_started_outlives_a_killed_shim(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_INTERPRETERS": "1", "INTERPOOL_START_AHEAD": "0"}) as server:
         assert not any("interpool.handler.frontend.ahead" in command_of(each) for each in server.processes())
@@ -154,7 +154,6 @@ class _Printing(TorchServe):
         return [*super()._flags(), "--log-config", str(ROOT / "configs/log4j2-stdout.xml")]
 
 
-@pytest.mark.long
 def test_hosts_follow_torchserves_configuration_and_log_where_they_are_asked_to(mar: Mar) -> None:
     """A host that was started ahead gives way to one with the environment that workers have."""
     with _Printing(
@@ -178,7 +177,6 @@ def test_hosts_follow_torchserves_configuration_and_log_where_they_are_asked_to(
         assert [*server.runtime.rglob("*.log")] == []
 
 
-@pytest.mark.long
 def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, initial_workers=2)
@@ -189,7 +187,6 @@ def test_a_killed_server_takes_host_and_shims_along(mar: Mar) -> None:
         assert server.sockets() == []
 
 
-@pytest.mark.long
 def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
     with torchserve(environment={"INTERPOOL_IDLE_EXIT_S": "1"}) as server:
         _register(server, mar)
@@ -203,7 +200,6 @@ def test_an_idle_host_leaves_and_comes_back(mar: Mar) -> None:
         assert _is_answered(server)
 
 
-@pytest.mark.long
 def test_models_of_different_pools_do_not_fall_together(mar: Mar) -> None:
     with torchserve() as server:
         _register(server, mar, "first")
@@ -253,7 +249,6 @@ def _serve(server: TorchServe) -> tuple[int, str]:
     return done.returncode, said.read_text()
 
 
-@pytest.mark.long
 def test_serve_says_why_the_server_does_not_serve() -> None:
     server = TorchServe()
     port = int(server.inference.rpartition(":")[2])
@@ -274,7 +269,6 @@ def _outcome(server: TorchServe, name: str, gate: Path, patience_s: float) -> st
     return f"{answer.status} {answer.json['message']}" if answer.status != 200 else "200"
 
 
-@pytest.mark.long
 def test_requests_in_flight_of_a_model_that_goes_are_torchserves_to_answer(
     server: TorchServe, mar: Mar, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from system.conftest import Mar
 
 from interpool.archiver_ext.packing.pack import pack
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(str(models.__file__)).parent
 ROUNDS = max(EXAMPLES // 20, 1)
 CLIENTS = 16

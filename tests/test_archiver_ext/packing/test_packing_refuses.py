@@ -146,6 +146,7 @@ except PackError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "room"),
     [

@@ -159,6 +159,7 @@ def _of_plans(archive: Path) -> set[str]:
         return {f"{name.split('.')[0]}.**" for name, done in modules if done["origin"] is Origin.PLAN}
 
 
+@pytest.mark.long
 def test_a_plan_is_followed_as_it_is(mypkg: Path, tmp_path: Path) -> None:
     plan = Plan(
         "mypkg.factory:build",

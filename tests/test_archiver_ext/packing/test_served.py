@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from interpool.native.archive.format import Manifest
 
+pytestmark = pytest.mark.long
+
 MODELS = """
     import torch
     from torch import nn
@@ -190,14 +192,12 @@ def test_an_example_with_a_batch_dimension_becomes_a_request_without(root: Path,
     assert interpool("inspect", tmp_path / "p.mar", "--request").stdout_bytes == body
 
 
-@pytest.mark.long
 def test_an_answer_that_cannot_be_sent_is_packed_without_the_serve_check(root: Path) -> None:
     report = packed(root, "remembers", "pair", serve_check=False)
     assert (report.request, manifest_of(report)["request"]) == (None, None)
     assert interpool("verify", report.output).output.endswith(f"verified {report.output}\n")
 
 
-@pytest.mark.long
 def test_a_module_in_training_mode_is_packed_in_evaluation_mode_and_said(root: Path) -> None:
     report = packed(root, "dropped", "numbers")
     (said,) = (each for each in report.warnings if "training mode" in each)
@@ -209,7 +209,6 @@ def test_a_module_in_training_mode_is_packed_in_evaluation_mode_and_said(root: P
     assert torch.allclose(held["expected"], expected)
 
 
-@pytest.mark.long
 def test_training_mode_can_be_kept_on_purpose(root: Path) -> None:
     report = packed(root, "asks", "pair", serving=Choices(train_mode=True))
     assert not any("training mode" in each for each in report.warnings)
@@ -225,7 +224,6 @@ def test_what_differentiates_is_told_how(importable: Write, tmp_path: Path) -> N
     assert re.search(r"(?s)mypkg/models\.py:\d+: .*autograd\.grad.*inference mode.*--grad", error.message)
 
 
-@pytest.mark.long
 def test_what_differentiates_is_served_with_gradients(root: Path) -> None:
     report = packed(root, "steps", "pair", serving=Choices(grad=True))
     assert manifest_of(report)["serving"]["grad"]
@@ -233,7 +231,6 @@ def test_what_differentiates_is_served_with_gradients(root: Path) -> None:
     verify_archive(report.output)
 
 
-@pytest.mark.long
 def test_a_plan_yields_to_an_option_and_what_stands_beside_the_spec_to_the_plan(
     importable: Write, tmp_path: Path
 ) -> None:
@@ -258,7 +255,6 @@ def test_serving_choices_that_contradict_are_refused(said: dict[str, Any], words
         Choices.of(said, "plan.toml: [serving]")
 
 
-@pytest.mark.long
 def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
     importable: Write, tmp_path: Path
 ) -> None:
@@ -268,7 +264,6 @@ def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
     assert found.tolist() == [[1.0, 2.0]]
 
 
-@pytest.mark.long
 def test_several_positional_arguments_are_a_request(root: Path) -> None:
     output = root.parent / "bags.ptpkg"
     spec, inputs = "mypkg.factory:bags", "mypkg.factory:indices"
@@ -278,7 +273,6 @@ def test_several_positional_arguments_are_a_request(root: Path) -> None:
     assert "and to its request, too" in report.stages[-1].checked
 
 
-@pytest.mark.long
 def test_layers_whose_answers_depend_on_the_mode_are_named(importable: Write, tmp_path: Path) -> None:
     root = importable(PROJECT)
     for name, named in (("asks", "the model itself (Asks)"), ("holds", "net.the model itself (Asks)")):

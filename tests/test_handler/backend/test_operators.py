@@ -148,6 +148,7 @@ def test_a_model_that_was_dropped_is_loaded_again(
         served.drop(session)
 
 
+@pytest.mark.long
 @BOTH
 @pytest.mark.parametrize("loads", ["", CARRIES_ON])
 def test_a_model_whose_operator_is_a_neighbours_gets_interpreters_of_its_own(

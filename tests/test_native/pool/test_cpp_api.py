@@ -141,6 +141,7 @@ def test_without_a_prepared_cache_there_is_a_clear_error(figure2: Path, tmp_path
     assert "Run `interpool prepare`" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
