@@ -127,7 +127,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in self._listeners:
             listener.setblocking(False)
-            listener.listen(_BACKLOG)
+            listener.listen(_BACKLOG)  # fails if another process listens at the address since it was bound
         await super().startup([])
         self._loop = asyncio.get_running_loop()
         for listener in self._listeners:

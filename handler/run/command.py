@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 
 import click
 
+from interpool.handler.direct.listening import Address
 from interpool.handler.errors import ServeError
 from interpool.handler.torchserve import ENVELOPES
 from interpool.native.torchserve import MOST_REQUEST_BYTES
@@ -58,7 +60,6 @@ def run(
         raise ServeError(f"{error.name} is missing: pip install 'interpool[direct]'") from None
     from interpool.handler.config import HostSettings
     from interpool.handler.direct.application import Limits
-    from interpool.handler.direct.listening import Address
     from interpool.handler.host import log_lines
     from interpool.handler.host.start import prepare_process
     from interpool.handler.run.archives import Options, named
@@ -79,35 +80,42 @@ def run(
     limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     address = Address(path=os.path.abspath(uds)) if uds else Address(host, port)
-    try:
-        listeners = address.bind()
-        if uds:
-            os.chmod(uds, 0o666)  # for a proxy of another user
-        else:
-            address = Address(host, listeners[0].getsockname()[1])
-    except OSError as error:
-        raise _not_had(address, error) from None
-    serving.address = str(address)
-    running = server(application(serving, limits), listeners)
+    with contextlib.ExitStack() as stack:
+        listeners = _bound(address, stack)
+        if not uds:
+            address = Address(host, listeners[0].getsockname()[1])  # which was chosen, if none was named
+        serving.address = str(address)
+        running = server(application(serving, limits), listeners)
 
-    async def serve() -> None:
-        async with serving.open():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
-            try:
-                await running.serve()
-            except OSError as error:
-                raise _not_had(address, error) from None
+        async def serve() -> None:
+            async with serving.open():
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
+                try:
+                    await running.serve()
+                except OSError as error:
+                    raise _not_had(address, error) from None
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
-    with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(serve())
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
+        with contextlib.suppress(KeyboardInterrupt):
+            uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if running.started else 1)  # with torch inside, the end of the process is the one safe end
 
 
-def _not_had(address: object, error: OSError) -> ServeError:
+def _bound(address: Address, stack: contextlib.ExitStack) -> list[socket.socket]:
+    """Sockets bound at an address, which end with the stack; raises ServeError."""
+    try:
+        listeners = [stack.enter_context(each) for each in address.bind()]
+        if address.path:
+            os.chmod(address.path, 0o666)  # for a proxy of another user
+    except OSError as error:
+        raise _not_had(address, error) from None
+    return listeners
+
+
+def _not_had(address: Address, error: OSError) -> ServeError:
     return ServeError(f"the address {address} cannot be had: {error.strerror or error}. Name another one")
 
 

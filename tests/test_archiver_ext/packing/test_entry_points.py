@@ -303,6 +303,7 @@ def test_modules_that_pack_themselves_give_equal_bytes(root: Path, reports: dict
     assert again.output.read_bytes() == reports["module"].output.read_bytes()
 
 
+@pytest.mark.long
 def test_all_of_pythons_ways_survive(pool: InterpreterManager, reports: dict[str, PackReport]) -> None:
     assert reports["callable"].kind == "callable"
     assert answers(pool, reports["callable"], "python", torch.ones(2)) == {

@@ -166,10 +166,11 @@ def _in_the_pool(session: InterpreterSession, served: Served, gpu: int) -> tuple
 def _imported(session: InterpreterSession) -> tuple[int, int]:
     """How many models the interpreter has, and how many archives are in its memory."""
     source = """
-import gc, sys
+import gc
+from interpool.handler.backend import loaded_models
 gc.collect()
 archives = sum(type(each).__name__ == "HermeticImporter" for each in gc.get_objects())
-found = len(sys.modules["interpool.handler.backend.loaded_models"].loaded), archives
+found = len(loaded_models.loaded), archives
 """
     found: tuple[int, int] = Code(session, source)["found"].to_value()
     return found

@@ -16,6 +16,8 @@ from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
 from interpool.native.provision import libpython_path
 
+pytestmark = pytest.mark.long
+
 NAME = "scaled_extension"
 
 
@@ -105,7 +107,6 @@ def test_the_python_side_of_an_extension_is_each_interpreters_own(
         assert sessions[0].global_(NAME, "__file__").to_value() == str(scaled)
 
 
-@pytest.mark.long
 def test_an_extension_that_the_host_has_loaded_loads_in_an_interpreter(scaled: Path) -> None:
     done = run_program(
         """

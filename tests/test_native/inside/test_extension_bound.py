@@ -18,6 +18,8 @@ from waiting import wait_for
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
 
+pytestmark = pytest.mark.long
+
 NAME = "bound_extension"
 
 

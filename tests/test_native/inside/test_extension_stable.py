@@ -12,6 +12,8 @@ from paths import EXTENSIONS
 
 from interpool.native import InterpreterManager
 
+pytestmark = pytest.mark.long
+
 STABLE, LEGACY = EXTENSIONS / "stable.cpp", EXTENSIONS / "legacy.cpp"
 PRIVATE = ("with_module", "legacy")  # they use Python
 USE = """
@@ -65,7 +67,6 @@ def test_operators_work_in_every_interpreter_at_once_and_in_the_host_afterwards(
     assert len(files) >= len(codes) + 1 if kind in PRIVATE else files == {path}
 
 
-@pytest.mark.long
 def test_operators_that_the_host_had_before_the_pool_work_inside(
     alone: tuple[str, str], with_module: tuple[str, str], legacy: tuple[str, str]
 ) -> None:

@@ -52,6 +52,7 @@ def define_schema(schema):
 """
 
 
+@pytest.mark.long
 def test_one_name_has_a_body_of_its_own_in_each_interpreter_at_once(manager: InterpreterManager) -> None:
     name = "native_test::scale"
     with every_interpreter(manager, 2) as (a, b):

@@ -18,6 +18,8 @@ from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import InterpreterStartError
 from interpool.native.upstream import torch_imports
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def fresh_interpreter() -> Iterator[InterpreterSession]:
@@ -125,7 +127,6 @@ UNTIL_TOUCHED = re.compile(
 )
 
 
-@pytest.mark.long
 def test_all_modules_of_a_full_import_are_there_and_only_registries_differ_until_touched(
     lean: InterpreterSession, full: Full
 ) -> None:
@@ -210,7 +211,6 @@ assert torch.autograd.gradcheck(torch.sin, x)
 """
 
 
-@pytest.mark.long
 def test_small_families_do_what_they_do_elsewhere_and_one_that_another_needs_is_waited_for(
     lean: InterpreterSession,
 ) -> None:
@@ -260,7 +260,6 @@ def test_small_families_do_what_they_do_elsewhere_and_one_that_another_needs_is_
     assert late(lean, *torch_imports.FAMILIES["gradcheck"]) == 0
 
 
-@pytest.mark.long
 def test_an_import_that_fails_is_made_again_and_whole_for_all_threads_that_touch_it_at_once(
     lean: InterpreterSession,
 ) -> None:
@@ -330,7 +329,6 @@ def test_an_import_that_fails_is_made_again_and_whole_for_all_threads_that_touch
     assert "meta" not in moded.call("modes")[1]
 
 
-@pytest.mark.long
 def test_the_switch_takes_0_and_1_and_nothing(
     manager: InterpreterManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
