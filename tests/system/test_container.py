@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import pytest
-from local_server import JSON
+from local_server import JSON, free_ports
 from paths import ROOT
 from system.comparison.archive import Archive
 from system.comparison.building import build
@@ -37,6 +42,25 @@ STRICT = (
     *("--security-opt=no-new-privileges", "--cpus=2", "--memory=4g"),
 )
 INFERENCE, POOLS = "http://127.0.0.1:8080", "http://127.0.0.1:9191"
+ENVIRONMENT = ("INTERPOOL_INTERPRETERS=2", "INTERPOOL_ORDINARY_ARCHIVES=pool", "OMP_NUM_THREADS=1")
+BALANCER = """
+global
+    maxconn 100
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    option redispatch
+frontend clients
+    bind 127.0.0.1:{front}
+    default_backend replicas
+backend replicas
+    option httpchk GET /ready
+    default-server check inter 500ms fall 2 rise 1
+    server one 127.0.0.1:8080 port 9191
+    server two 127.0.0.1:8180 port 9291
+"""
 
 
 def _podman(*arguments: str | Path, check: bool = True) -> str:
@@ -105,14 +129,22 @@ def models(tmp_path_factory: pytest.TempPathFactory, packed: Pack) -> Path:
 @pytest.fixture
 def running(image: str, models: Path) -> Iterator[None]:
     _podman("rm", "-f", NAME, check=False)
-    environment = ("INTERPOOL_INTERPRETERS=2", "INTERPOOL_ORDINARY_ARCHIVES=pool", "OMP_NUM_THREADS=1")
-    variables = [f"--env={each}" for each in environment]
-    _podman("run", "-d", "--name", NAME, *HERE, *STRICT, *variables, f"--volume={models}:/models:ro", image)
+    _start(NAME, image, models)
     try:
-        wait_for(_is_ready, lambda: f"the container: {_podman('logs', NAME, check=False)[-3000:]}")
+        _await(NAME)
         yield
     finally:
         _podman("rm", "-f", NAME)
+
+
+def _start(name: str, image: str, models: Path, *options: str) -> None:
+    variables = [f"--env={each}" for each in ENVIRONMENT]
+    volume = f"--volume={models}:/models:ro"
+    _podman("run", "-d", "--name", name, *HERE, *STRICT, *variables, volume, *options, image)
+
+
+def _await(name: str, pools: str = POOLS) -> None:
+    wait_for(lambda: _is_ready(pools), lambda: f"{name}: {_podman('logs', name, check=False)[-3000:]}")
 
 
 def _get(url: str, body: bytes | None = None) -> tuple[int, bytes]:
@@ -127,8 +159,8 @@ def _get(url: str, body: bytes | None = None) -> tuple[int, bytes]:
         return 0, str(error).encode()
 
 
-def _is_ready() -> bool:
-    status, body = _get(f"{POOLS}/ready")
+def _is_ready(pools: str = POOLS) -> bool:
+    status, body = _get(f"{pools}/ready")
     return status == 200 and len(json.loads(body)["models"]) == 2
 
 
@@ -164,3 +196,84 @@ def test_it_ends_when_it_is_told_to(running: None) -> None:
     _podman("stop", "-t", "60", NAME)
     assert time.monotonic() - began < 30
     assert _podman("inspect", "--format={{.State.ExitCode}}", NAME).strip() in ("0", "143")
+
+
+@dataclass
+class Clients:
+    """Threads that ask until they are stopped, each with one new connection for each request."""
+
+    address: str
+    threads: list[threading.Thread] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    wrong: list[tuple[int, bytes]] = field(default_factory=list)
+    right: int = 0
+
+    def __enter__(self) -> Self:
+        self.threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(4)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        for count in itertools.count():
+            if self.stopped.is_set():
+                return
+            x = float(number * 1000 + count % 1000)
+            status, body = _get(f"{self.address}/predictions/linear", json.dumps([[0.0, x, 0.0]]).encode())
+            if status == 200 and json.loads(body) == [[x, 4 * x]]:
+                self.right += 1
+            else:
+                self.wrong.append((status, body))
+
+
+def test_a_rolling_restart_behind_a_balancer_fails_no_request(
+    image: str, models: Path, tmp_path: Path
+) -> None:
+    if shutil.which("haproxy") is None and os.geteuid() == 0:
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "haproxy"], check=False)
+    if shutil.which("haproxy") is None:
+        pytest.skip("no haproxy")
+    (front,) = free_ports(1)
+    (tmp_path / "haproxy.cfg").write_text(BALANCER.format(front=front))
+    # On one network, the second one's ports are others.
+    properties = (ROOT / "configs" / "container.properties").read_text()
+    other = tmp_path / "config.properties"
+    other.write_text(re.sub(r"\b(80|70)(\d\d)\b", lambda found: str(int(found[0]) + 100), properties))
+    tmp_path.chmod(0o755)
+    replicas = {
+        f"{NAME}-1": ("http://127.0.0.1:9191", ()),
+        f"{NAME}-2": (
+            "http://127.0.0.1:9291",
+            (
+                f"--volume={other}:/etc/interpool/config.properties:ro",
+                "--env=INTERPOOL_METRICS_ADDRESS=0.0.0.0:9291",
+            ),
+        ),
+    }
+    with contextlib.ExitStack() as stack:
+        for name, (pools, options) in replicas.items():
+            stack.callback(_podman, "rm", "-f", name, check=False)
+            _start(name, image, models, *options)
+            _await(name, pools)
+        balancer = stack.enter_context(subprocess.Popen(["haproxy", "-f", tmp_path / "haproxy.cfg"]))
+        stack.callback(balancer.terminate)
+        address = f"http://127.0.0.1:{front}"
+        wait_for(lambda: _get(f"{address}/ping")[0] == 200, "the balancer")
+        time.sleep(2)  # the balancer has seen both
+        with Clients(address) as clients:
+            for name, (pools, options) in replicas.items():
+                wait_for(lambda asked=clients.right: clients.right > asked + 50, "answers")
+                _podman("stop", "-t", "60", name)
+                _podman("rm", name)
+                _start(name, image, models, *options)
+                wait_for(
+                    lambda pools=pools: _is_ready(pools), lambda name=name: _podman("logs", name)[-3000:]
+                )
+                time.sleep(2)
+        assert clients.wrong == []
+        assert clients.right > 100

@@ -362,6 +362,21 @@ def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_address_that_another_process_has_is_said_before_anything_is_loaded(
+    archives: dict[str, Path],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = subprocess.run(
+            [*INTERPOOL, "run", str(archives["answers"]), f"--port={other.getsockname()[1]}"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 5
+    assert "Address already in use. Name another one" in done.stderr
+    assert "is served by" not in done.stderr
+
+
 @pytest.mark.long
 def test_the_application_of_the_documentation_serves_in_another_one(
     archives: dict[str, Path], tmp_path: Path
