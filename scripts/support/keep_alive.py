@@ -65,8 +65,24 @@ class KeptConnection:
         head, _, self._read = self._read.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        length = int(headers["content-length"])
+        if headers.get("transfer-encoding") == "chunked":
+            return Answer(int(first.split()[1]), self._chunks(), headers)
+        return Answer(int(first.split()[1]), self._take(int(headers["content-length"])), headers)
+
+    def _chunks(self) -> bytes:
+        """A body whose parts say their lengths, without trailers."""
+        parts = []
+        while True:
+            while b"\r\n" not in self._read:
+                self._fill()
+            line, _, self._read = self._read.partition(b"\r\n")
+            part = self._take(int(line.partition(b";")[0], 16) + 2)[:-2]
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+
+    def _take(self, length: int) -> bytes:
         while len(self._read) < length:
             self._fill()
-        body, self._read = self._read[:length], self._read[length:]
-        return Answer(int(first.split()[1]), body, headers)
+        taken, self._read = self._read[:length], self._read[length:]
+        return taken

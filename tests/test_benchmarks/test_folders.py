@@ -40,7 +40,7 @@ def test_all_of_them_are_run_whatever_one_finds_and_the_worst_is_told(
     python.parent.mkdir(parents=True)
     python.write_text(PRETENDS)
     ended = dict(zip(("many", "rest", "scaling"), statuses, strict=True))
-    for name, status in {**ended, "gpu": "1", "libraries": "1", "soak": "1"}.items():
+    for name, status in {**ended, "gpu": "1", "libraries": "1", "scale_out": "1", "soak": "1"}.items():
         (scripts / "benchmarks" / name).mkdir(parents=True)
         (scripts / "benchmarks" / name / "benchmark.py").write_text(status)
     shutil.copy(ROOT / "scripts" / "bench", scripts)

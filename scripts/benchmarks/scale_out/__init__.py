@@ -1,0 +1,1 @@
+"""What a model on Ray Serve costs, by processes and by a pool."""

@@ -1,0 +1,172 @@
+"""Models on Ray Serve: a process for each copy, as its documentation has it, against a pool for all of them.
+
+Both have Ray's settings for throughput. Each turn starts a Ray of its own. Eight copies of the small model
+of the serving benchmark are asked through Ray's proxy and by a handle, by twice as many clients; then
+ten models with four copies each are weighed. A copy in a pool is a worker. Memory is proportional (PSS), of
+the replicas alone; Ray's own processes are counted apart. Every answer is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+from waiting import wait_for
+
+from benchmarks.serving import frameworks
+from benchmarks.serving.benchmark import right_answer
+from benchmarks.serving.models import REQUEST
+from benchmarks.shared import checkout, http_load, report
+from benchmarks.shared.others import QUIET_MACHINE, Others
+
+KINDS = PROCESSES, POOL = "processes", "pool"
+PATIENCE_S = 1200.0
+
+
+class OnRay(frameworks.OnProgram):
+    """A Ray with so many models and copies of each."""
+
+    def __init__(self, kind: str, models: int, copies: int, archive: Path) -> None:
+        super().__init__(
+            checkout.program("scale_out.program"),
+            {
+                "SCALE_KIND": kind,
+                "SCALE_MODELS": str(models),
+                "SCALE_COPIES": str(copies),
+                "SCALE_ARCHIVE": str(archive),
+                "INTERPOOL_ORDINARY_ARCHIVES": "pool",
+                "RAY_AUTH_MODE": "disabled",
+                "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "RAY_raylet_start_wait_time_s": "300",
+            },
+            "/predictions/small-0",
+            told=True,
+        )
+
+    def _wait_for_an_answer(self, url: str) -> None:
+        self._wait_for(lambda: "\nready\n" in self._log.read_text(errors="replace"), "all replicas")
+        super()._wait_for_an_answer(url)
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        def holds() -> bool:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise RuntimeError(f"it ended with {self._process.returncode}: {self.said()}")
+            return condition()
+
+        wait_for(holds, lambda: f"{what}: {self.said()}", seconds=PATIENCE_S, pause=0.2)
+
+    def by_handle(self, seconds: float, clients: int) -> float:
+        """Answers a second to clients in a Python program of that Ray."""
+        count = len(self._rates())
+        self._tell(f"{seconds} {clients}")
+        self._wait_for(lambda: len(self._rates()) > count, "a rate")
+        return self._rates()[-1]
+
+    def _rates(self) -> list[float]:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [float(line.split()[1]) for line in lines if line.startswith("rate ")]
+
+    def memory(self) -> tuple[float, float]:
+        """Of the replicas, and of all else that is Ray's own, in MB."""
+        replicas = rays = 0.0
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                size = process.memory_full_info().pss / frameworks.MB
+                family = [process, *process.parents()]
+                if any(each.name().startswith("ray::ServeRepl") for each in family):
+                    replicas += size
+                elif process.pid != self._process_id():
+                    rays += size
+        return replicas, rays
+
+    def _process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+
+@contextlib.contextmanager
+def ray_with(kind: str, models: int, copies: int, archive: Path) -> Iterator[OnRay]:
+    running = OnRay(kind, models, copies, archive)
+    try:
+        running.start(copies)
+        yield running
+    finally:
+        running.end()
+        running.remove()
+
+
+def main() -> None:
+    parser = report.parser("scale_out", __doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--copies", type=int, default=8, help="of the model that is asked")
+    parser.add_argument("--models", type=int, default=10, help="that are weighed")
+    parser.add_argument("--copies-each", type=int, default=4, help="of each of them")
+    options = parser.parse_args()
+    if importlib.util.find_spec("ray") is None:
+        sys.exit("Ray is missing: pip install 'interpool[ray]'")
+    clients = 2 * options.copies
+    one, many = f"{options.copies} copies", f"{options.models} models with {options.copies_each}"
+    measured: dict[str, list[float]] = {}
+    others: list[float] = []
+
+    def note(kind: str, what: str, value: float) -> None:
+        measured.setdefault(f"{kind}, {what}", []).append(value)
+
+    with tempfile.TemporaryDirectory() as folder:
+        archive = frameworks.archive("small", hermetic=True, store=Path(folder))
+        for number in range(options.rounds):
+            for kind in KINDS[:: 1 if number % 2 == 0 else -1]:
+                with ray_with(kind, 1, options.copies, archive) as running:
+                    expected = right_answer("small", running.url)
+                    running.by_handle(1, clients)  # warms
+                    watched = Others([running])
+                    body = json.dumps(REQUEST).encode()
+                    met = http_load.measure(
+                        running.url, body, "application/json", expected, clients, options.seconds
+                    )
+                    if met.wrong:
+                        raise RuntimeError(met.wrong)
+                    note(kind, f"{one}: by proxy, answers/s", met.rate)
+                    note(kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients))
+                    others.append(watched.cores())
+                    for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+                        note(kind, f"{one}: {whose}, MB", size)
+                with ray_with(kind, options.models, options.copies_each, archive) as running:
+                    for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+                        note(kind, f"{many}: {whose}, MB", size)
+
+    def bar(what: str, least: float, of_processes: bool) -> report.Bar:
+        over, under = (PROCESSES, POOL) if of_processes else (POOL, PROCESSES)
+        ratio = report.ratio(measured[f"{over}, {what}"], measured[f"{under}, {what}"])
+        return report.Bar(f"{what.partition(', ')[0]}, {over} over {under}", ratio, least)
+
+    report.finish(
+        "scale_out",
+        measured,
+        "",
+        [
+            bar(f"{one}: replicas, MB", 1 / 0.35, of_processes=True),
+            bar(f"{many}: replicas, MB", 1 / 0.15, of_processes=True),
+            bar(f"{one}: by proxy, answers/s", 1.0, of_processes=False),
+            bar(f"{one}: by handle, answers/s", 2.0, of_processes=False),
+        ],
+        f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else "",
+        others_cores=others,
+        options=vars(options),
+        clients=http_load.NAME,
+        cpus=os.cpu_count(),
+    )
+
+
+if __name__ == "__main__":
+    main()
