@@ -86,7 +86,7 @@ def serve(ctx: click.Context) -> None:
         # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
         start += f"sys.executable = {str(home / 'bin' / 'python')!r}; "
-    if drain_s and "--foreground" in asked:
+    if "--foreground" in asked and "--start" in ctx.args:
         start += f"from interpool.handler.host.draining import drain_on_sigterm as d; d({drain_s}); "
     if start:
         command = [sys.executable, "-P", "-c", f"import sys; {start}{_START}", *ctx.args]

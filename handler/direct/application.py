@@ -141,7 +141,7 @@ class Application:
                 await send_answer(send, Answer(413, b"", (), b""), [(b"connection", b"close")])
                 return
             answer = error_answer(refusal)
-        await send_answer(send, answer, head_of(answer, request_id, self._headers))
+        await send_answer(send, answer, self._head(answer, request_id))
 
     async def _answer(self, job: Job, traffic: Traffic, request_id: bytes, send: Send) -> None:
         try:
@@ -149,7 +149,7 @@ class Application:
         except Refusal as refusal:
             answer = error_answer(refusal)
         traffic.note(answer.status, self._now() - job.since)
-        headers = head_of(answer, request_id, self._headers)
+        headers = self._head(answer, request_id)
         if not answer.more:
             await send_answer(send, answer, headers)
             return
@@ -189,7 +189,7 @@ class Application:
         model = self._models.find(name, asked.version)
         if scope["method"] == "OPTIONS":
             answer = json_answer(model_api(model))
-            await send_answer(send, answer, head_of(answer, request_id, self._headers))
+            await send_answer(send, answer, self._head(answer, request_id))
             return
         if asked.headers:
             headers.update(asked.headers)
@@ -231,7 +231,7 @@ class Application:
             model = self._models.find(asked.model, asked.version)
             if asked.wish is Wish.METADATA:
                 return json_answer(metadata(model, self._models))
-            ready = model.is_healthy
+            ready = model.is_healthy and not self._models.is_draining
             return json_answer({"name": model.name, "ready": ready}, 200 if ready else 503)
         raise not_found()
 
@@ -245,7 +245,10 @@ class Application:
         return json_answer(server_metadata())
 
     def _is_ready(self) -> bool:
-        return all(model.is_healthy for model in self._models.defaults())
+        return not self._models.is_draining and all(model.is_healthy for model in self._models.defaults())
+
+    def _head(self, answer: Answer, request_id: bytes) -> Headers:
+        return head_of(answer, request_id, self._headers, ends=self._models.is_draining)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -66,6 +66,7 @@ class DirectAddress:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: uvicorn.Server | None = None
         self._is_closed = False
+        self._is_draining = False
         self._models: Models | None = None
         self._thread = threading.Thread(target=self._run, name="direct address", daemon=True)
 
@@ -76,6 +77,12 @@ class DirectAddress:
     def describe(self) -> DirectState | None:
         """What it has answered; None before it is served. Any thread."""
         return self._models.describe(str(self._address)) if self._models is not None else None
+
+    def drain(self) -> None:
+        """Say that it is not ready, and end connections that it has answered. Any thread."""
+        self._is_draining = True
+        if self._models is not None:
+            self._models.is_draining = True
 
     def close(self, patience_s: float = 5.0) -> None:
         """Accept no further connection, and end those that there are."""
@@ -122,6 +129,7 @@ class DirectAddress:
             )
         client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
         models = self._models = Models()
+        models.is_draining = self._is_draining
         asked = Management(management, client.session, keys.management if has_tokens else str)
         channels = Channels()
         beside = _Beside(self._runtime_dir, models, asked, channels)

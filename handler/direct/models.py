@@ -43,9 +43,15 @@ class ServedModel:
 
 
 class Models:
-    """All of them. The first version of a name is its default until another one is chosen."""
+    """All of them. The first version of a name is its default until another one is chosen.
+
+    Attributes:
+        is_draining: the server is about to end: it says that it is not ready, and ends connections that it
+            has answered. Any thread.
+    """
 
     def __init__(self) -> None:
+        self.is_draining = False
         self._versions: dict[str, dict[str, ServedModel]] = {}
         self._default: dict[str, str] = {}
 

@@ -42,13 +42,14 @@ def error_answer(refusal: Refusal) -> Answer:
     return json_answer(said, refusal.status)
 
 
-def head_of(answer: Answer, request_id: bytes, extra: Headers) -> Headers:
+def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = False) -> Headers:
     """The headers of an answer, without its length.
 
     Args:
         answer: of a handler, or of the application's own.
         request_id: of the request, for ``x-request-id``.
         extra: headers of all answers, unless the answer has its own.
+        ends: whether the server ends the connection; it does after an error, as TorchServe.
     """
     headers: Headers = [(b"content-type", answer.content_type)] if answer.content_type else []
     if answer.headers:
@@ -57,8 +58,7 @@ def head_of(answer: Answer, request_id: bytes, extra: Headers) -> Headers:
     if extra:
         given = {name for name, _ in headers}
         headers += [each for each in extra if each[0] not in given]
-    # TorchServe ends a connection after an error.
-    headers += _ENDS if answer.status >= 400 else _GOES_ON
+    headers += _ENDS if ends or answer.status >= 400 else _GOES_ON
     return headers
 
 

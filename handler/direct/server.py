@@ -54,6 +54,7 @@ class _Protocol(HttpToolsProtocol):
     _unread = 0  # bytes that the client has not read yet
     _read = 0.0  # when that number last changed
     _look: asyncio.TimerHandle | None = None
+    open: set[_Protocol]  # the server's, which this is one of until it is lost
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -92,6 +93,7 @@ class _Protocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.open.discard(self)
         if self._look is not None:
             self._look.cancel()
         super().connection_lost(exc)
@@ -121,7 +123,8 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._listeners = listeners
         self._most = most
-        self._begun: set[asyncio.Task[None]] = set()  # connections that have no protocol yet
+        self._begun: set[asyncio.Task[None]] = set()  # that make connections, with TLS if there is any
+        self._open: set[_Protocol] = set()  # connections, from when they are accepted to when they are lost
         self._refused_at = -math.inf
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -153,10 +156,13 @@ class _Server(uvicorn.Server):
                 self._loop.call_later(PAUSE_S, self._go_on, listener)
                 return
             connection.setblocking(False)
-            if len(self._begun) + len(self.server_state.connections) >= self._most:
+            if len(self._open) >= self._most:
                 self._refuse(connection)
                 continue
-            task = self._loop.create_task(self._connect(connection))
+            protocol = _Protocol(self.config, self.server_state, self.lifespan.state)
+            protocol.open = self._open
+            self._open.add(protocol)
+            task = self._loop.create_task(self._connect(connection, protocol))
             self._begun.add(task)
             task.add_done_callback(self._begun.discard)
 
@@ -164,19 +170,19 @@ class _Server(uvicorn.Server):
         if listener.fileno() >= 0:
             self._loop.add_reader(listener, self._accept, listener)
 
-    async def _connect(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket, protocol: _Protocol) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._protocol,
+                lambda: protocol,
                 connection,
                 ssl=self.config.ssl,
                 ssl_handshake_timeout=HANDSHAKE_S if self.config.ssl else None,
             )
-        except OSError:  # the client has left, or speaks no TLS
+        except BaseException as error:
+            self._open.discard(protocol)
             connection.close()
-
-    def _protocol(self) -> _Protocol:
-        return _Protocol(self.config, self.server_state, self.lifespan.state)
+            if not isinstance(error, OSError):  # the client has left, or speaks no TLS
+                raise
 
     def _refuse(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -186,8 +192,8 @@ class _Server(uvicorn.Server):
         if now - self._refused_at > _SAID_AGAIN_S:
             self._refused_at = now
             logger.warning(
-                "the direct address refuses connections: it has %d. Raise the limit of open files "
-                "(`ulimit -n`), or let a proxy keep fewer open",
+                "the direct address refuses connections: it has %d. Raise the hard limit of open files "
+                "(`ulimit -Hn`), or let a proxy keep fewer open",
                 self._most,
             )
 

@@ -1,13 +1,13 @@
-"""Ends a server in the foreground without losing requests, if it gets SIGTERM.
+"""Ends a server in the foreground if it gets SIGTERM, without losing requests.
 
-``interpool serve --foreground`` with ``INTERPOOL_DRAIN_S`` waits so for TorchServe's frontend:
+``interpool serve --foreground`` waits so for TorchServe's frontend, which is its child:
 
 1. The hosts of its pools say that they are not ready, and answer as before.
-2. For so many seconds, load balancers may notice that.
-3. Then it waits until no call runs or waits in a pool.
-4. Then it ends the frontend.
+2. For ``INTERPOOL_DRAIN_S`` seconds, load balancers may notice that.
+3. It waits until no call runs or waits in a pool, ``CALLS_S`` seconds at most.
+4. It ends the frontend.
 
-A second SIGTERM ends the frontend at once.
+Without ``INTERPOOL_DRAIN_S`` it ends the frontend at once, and so it does at a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from types import FrameType
 
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
-from interpool.handler.host.host_state import HostState
-from interpool.handler.torchserve import running_frontend
+from interpool.handler.torchserve import FRONTEND_CLASS
 
-LOOK_S = 0.1
+LOOK_S = 0.5
 # A batch that TorchServe has not sent yet, or an answer that it is still sending, is in no pool.
 IDLE_S = 1.0
+CALLS_S = 60.0
 _ENDED_BY_SIGTERM = 128 + signal.SIGTERM
 
 
@@ -41,21 +41,28 @@ def drain_on_sigterm(seconds: float) -> None:
     """
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        frontend = running_frontend()
+        signal.signal(signal.SIGTERM, end_at_once)
+        if seconds:
+            threading.Thread(target=_drain, args=(seconds,), name="drain", daemon=True).start()
+        else:
+            end_at_once(_signal, _frame)
+
+    def end_at_once(_signal: int, _frame: FrameType | None) -> None:
+        frontend = _frontend()
         if frontend is None:
             sys.exit(_ENDED_BY_SIGTERM)
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(frontend, signal.SIGTERM))
-        threading.Thread(target=_drain, args=(frontend, seconds), name="drain", daemon=True).start()
+        os.kill(frontend, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, end)
 
 
-def _drain(frontend: int, seconds: float) -> None:
+def _drain(seconds: float) -> None:
     print(f"interpool: SIGTERM: no longer ready, and about to end after {seconds:g} s", flush=True)
     begun = idle_since = time.monotonic()
-    while True:
-        now = time.monotonic()
-        if any(map(_is_busy, _told_to_drain(frontend))):
+    while (frontend := _frontend()) is None:
+        time.sleep(LOOK_S)  # it is being started; if it cannot be, this process ends
+    while (now := time.monotonic()) - begun < seconds + CALLS_S:
+        if _is_busy(frontend):
             idle_since = now
         if now - begun >= seconds and now - idle_since >= IDLE_S:
             break
@@ -63,17 +70,30 @@ def _drain(frontend: int, seconds: float) -> None:
     os.kill(frontend, signal.SIGTERM)
 
 
-def _told_to_drain(frontend: int) -> list[HostState]:
-    """The states of the frontend's hosts, which say from now on that they are not ready."""
-    hosts = []
-    for directory in Path(shim.runtime_base()).glob(f"{frontend}-*"):
-        with contextlib.suppress(OSError, ValueError):  # it has no host
-            hosts.append(json.loads(control.ask_to_drain(directory)))
-    return hosts
+def _frontend() -> int | None:
+    """TorchServe's frontend, if this process has one: its child."""
+    with contextlib.suppress(OSError):  # a child has just ended
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
+            if FRONTEND_CLASS.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return int(pid)
+    return None
 
 
-def _is_busy(host: HostState) -> bool:
-    pool = host["interpreters"]
+def _is_busy(frontend: int) -> bool:
+    """Whether a call runs or waits in a pool of the frontend's; its hosts say that they are not ready."""
+    # Each of them hears of it, whatever the others answer.
+    calls = [_has_calls(directory) for directory in Path(shim.runtime_base()).glob(f"{frontend}-*")]
+    return any(calls)
+
+
+def _has_calls(directory: Path) -> bool:
+    """Whether a host has calls, which says from now on that it is not ready."""
+    try:
+        pool = json.loads(control.ask_to_drain(directory))["interpreters"]
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False  # the directory has no host
+    except (OSError, ValueError):
+        return True  # a busy host may not answer
     return pool is not None and (
         pool["waiting"] > 0 or any(one["state"] == "leased" for one in pool["interpreters"])
     )

@@ -93,6 +93,7 @@ class PoolHost:
         settings: of the host; by default the environment's.
         lasting: it stays without workers, until ``leave``.
         direct: describes the direct address, if there is one.
+        drain: has the direct address say that it is not ready.
     """
 
     def __init__(
@@ -106,8 +107,10 @@ class PoolHost:
         settings: HostSettings | None = None,
         lasting: bool = False,
         direct: Callable[[], DirectState | None] | None = None,
+        drain: Callable[[], None] | None = None,
     ) -> None:
         self._describe_direct = direct or (lambda: None)
+        self._drain_direct = drain or (lambda: None)
         self._runtime_dir = runtime_dir
         self._name = name
         self._settings = settings or HostSettings.of_environment()
@@ -242,7 +245,9 @@ class PoolHost:
             self._end(worker, End.SHIM_GONE)
         elif message in (control.STATUS_REQUEST, control.DRAIN_REQUEST):
             _close_all(descriptors)
-            self._is_draining |= message == control.DRAIN_REQUEST
+            if message == control.DRAIN_REQUEST:
+                self._is_draining = True
+                self._drain_direct()
             self._answer_status(peer)
         elif message == control.STACKS_REQUEST:
             _close_all(descriptors)

@@ -77,6 +77,7 @@ def main(arguments: list[str]) -> int:
             settings=settings,
             lasting=address is not None,
             direct=address.describe if address is not None else None,
+            drain=address.drain if address is not None else None,
         )
     except (InterpoolError, OSError) as error:
         logger.error("%s", error)

@@ -193,7 +193,7 @@ def test_a_start_makes_no_private_copies_anew(image: str, models: Path) -> None:
 
 def test_it_ends_when_it_is_told_to(running: None) -> None:
     began = time.monotonic()
-    _podman("stop", "-t", "60", NAME)
+    _podman("stop", "-t", "90", NAME)
     assert time.monotonic() - began < 30
     assert _podman("inspect", "--format={{.State.ExitCode}}", NAME).strip() in ("0", "143")
 
@@ -268,7 +268,7 @@ def test_a_rolling_restart_behind_a_balancer_fails_no_request(
         with Clients(address) as clients:
             for name, (pools, options) in replicas.items():
                 wait_for(lambda asked=clients.right: clients.right > asked + 50, "answers")
-                _podman("stop", "-t", "60", name)
+                _podman("stop", "-t", "90", name)
                 _podman("rm", name)
                 _start(name, image, models, *options)
                 wait_for(
