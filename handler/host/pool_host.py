@@ -1,10 +1,10 @@
 """The pool host: one process that serves the pooled models of one TorchServe.
 
-Control plane: one thread, one selector. Shims register their workers here, TorchServe's
-connections are accepted here and handed to the pool (``InterpreterManager.serve``), and are
-not seen again until they end. No model code and no torch run in this interpreter.
+This is the control plane: one thread with one selector. Shims register their workers here. The host accepts
+TorchServe's connections and hands them to the pool (``InterpreterManager.serve``). It does not see a
+connection again until that ends. No model code and no torch run in this interpreter.
 
-Its process is started by start.py.
+start.py starts its process.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ if TYPE_CHECKING:
     from interpool.handler.host.host_state import HostState
 
 TICK_S = 1.0
-FILLING_TICK_S = 0.1  # what is new in an interpreter that has just become ready is not left to a request
+FILLING_TICK_S = 0.1  # an interpreter that has just become ready must not wait for a request to load a model
 LOOK_S = 0.5  # between two looks at what the interpreters do, however many events there are
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
 KEEP_S = 3600.0
-LAST_ANSWER_S = 1.0  # that the worker has whose call found that the GPU is lost
-LOST_STEP = 10  # interpreters, after which the log says again how many are gone
-# Of interpreters that are gone, the memory stays. With more, a model that left traces before gets a process.
+LAST_ANSWER_S = 1.0  # in which the worker whose call found that the GPU is lost can still answer
+LOST_STEP = 10  # the log says how many interpreters are gone, each time that so many more are
+# The memory of retired interpreters stays in use. If so many are retired, a new model that has left traces
+# before gets a process of its own.
 MOST_LOST = 8
 
 _NO_DEVICE = "this process can use its GPU no more, and the next one can"
@@ -84,16 +85,20 @@ class PoolHost:
     """The control plane; everything runs in the thread of ``run``.
 
     Args:
-        runtime_dir: where shims find the host.
-        name: of the pool.
-        frontend_pid: TorchServe's.
-        pool: whose start is under way, or over.
-        ahead: nobody needs it yet: it waits for its first worker as long as TorchServe lives, and leaves
-            if that has another environment.
-        settings: of the host; by default the environment's.
-        lasting: it stays without workers, until ``leave``.
-        direct: describes the direct address, if there is one.
-        drain: has the direct address say that it is not ready.
+        runtime_dir: the directory in which shims find the host; the caller holds its lock.
+        name: the pool's name.
+        frontend_pid: the process id of TorchServe's frontend.
+        pool: the pool, whose start is under way or over.
+        ahead: whether the host starts before a worker needs it. It then waits for its first worker as long as
+            TorchServe lives, and leaves if that worker has another environment.
+        settings: the host's settings; None: those of the environment.
+        lasting: whether the host stays without workers, until ``leave``.
+        direct: returns the state of the direct address; None: there is no such address.
+
+    Raises:
+        HostStartError: TorchServe's frontend is gone.
+        SettingsError: the environment has a setting that is refused.
+        OSError: the control socket cannot be opened.
     """
 
     def __init__(
@@ -136,7 +141,7 @@ class PoolHost:
         self._reason_to_leave = ""
         self._server_is_gone = False
         self._is_draining = False  # the server is about to end
-        self._lost_device = 0.0  # when the process had lost its GPU, by time.monotonic()
+        self._lost_device = 0.0  # by time.monotonic(): when the process lost its GPU; 0: it has not
         self._started = time.time()
         self._began = time.monotonic()
         self._limits = Limits()
@@ -177,7 +182,7 @@ class PoolHost:
         self._events.wake()
 
     def run(self) -> None:
-        """Serve until TorchServe is gone, or nobody has needed the pool for a while."""
+        """Serve until TorchServe is gone, or no worker has needed the pool for a while."""
         self._pool.call_when_started(self._events.wake)
         while not self._reason_to_leave:
             self._survival.attempt(self._turn, "a turn of the host was cut short")
@@ -195,9 +200,9 @@ class PoolHost:
         self._pause_s = min(pause, CALL_WATCH_S) if self._calls.is_busy else pause
 
     def _keep_files(self) -> None:
-        """Have nothing that removes old files from /tmp take the host's for left behind.
+        """Date the host's files anew, so that no program that removes old files from /tmp removes them.
 
-        systemd spares sockets by their names, and knows this one by another.
+        systemd spares sockets by their names, but it knows this one by another name.
         """
         with contextlib.suppress(OSError):
             for path in (self._runtime_dir.parent, self._runtime_dir, *self._runtime_dir.iterdir()):
@@ -212,7 +217,7 @@ class PoolHost:
         if not self._pool.settle():
             return
         if self._pool.error:
-            # Long enough for workers that were started together to hear the reason, too.
+            # All workers that were started together must get the reason.
             self._patience_s = FAILED_LINGER_S
         for worker in self._workers.registered:
             if worker.state == "waiting":
@@ -226,7 +231,7 @@ class PoolHost:
         self._reason_to_leave = "TorchServe is gone"
 
     def _for(self, worker: Worker, step: Callable[[Worker], None]) -> None:
-        """Do it for a worker. If that fails, the worker ends with the reason, and others go on."""
+        """Do a step for a worker. If it fails, that worker ends with the reason, and others go on."""
         error = self._survival.attempt(partial(step, worker), f"{worker.model} could not be served")
         if error is not None:
             reason = self._limits.explain(error)
@@ -261,7 +266,7 @@ class PoolHost:
             try:
                 self._register(peer, message, descriptors)
             except Exception as error:
-                # Its shim would wait for an answer, and TorchServe for the end of its log.
+                # Else its shim would wait for an answer, and TorchServe for the end of its log.
                 _close_all(descriptors)
                 self._refuse(peer, f"the pool host could not take this worker: {self._limits.explain(error)}")
                 raise
@@ -281,7 +286,7 @@ class PoolHost:
             self._events.watch(worker.listener, lambda: self._on_frontend(worker))
 
     def _take_up(self, worker: Worker) -> None:
-        """TorchServe has connected: serve its worker, if it is known that the pool can."""
+        """Serve a worker to which TorchServe has connected, or first try whether the pool can."""
         assert self._pool.manager is not None
         if worker.settings.isolation == "own":
             self._pool.manager.isolate(worker.registration.model_dir)
@@ -306,7 +311,7 @@ class PoolHost:
             self._events.watch(worker.failed_load, lambda: self._on_failed_load(worker))
 
     def _take_reports(self) -> None:
-        """Hear what interpreters say of loads and of workers' ends."""
+        """Handle the interpreters' reports on loads, on workers' ends and on spans."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 report = Report.receive(self._reports)
@@ -336,7 +341,7 @@ class PoolHost:
             self._lose_device(worker, report.reason)
 
     def _export(self, report: Report) -> None:
-        """Export what an interpreter has traced."""
+        """Export the spans that an interpreter has made."""
         worker = next(iter(self._workers.of_pid(report.pid)), None)
         model = self._models.get(worker.registration.model_dir) if worker is not None else None
         if self._spans is not None:
@@ -344,7 +349,7 @@ class PoolHost:
             self._spans.take(report.spans, exemplars, self._pool.time_bounds)
 
     def _tell_followers(self, worker: Worker) -> None:
-        """Say that a worker of TorchServe's has its model."""
+        """Tell the followers that a worker of TorchServe's has its model."""
         if worker.direct or not worker.started or worker.connection is None:
             return
         try:
@@ -357,16 +362,16 @@ class PoolHost:
                 self._control.drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
-        """Have an interpreter retired in which models fail that load elsewhere."""
+        """Retire an interpreter if models fail in it that load in others."""
         loaded = report.kind == "loaded"
         if not loaded and self._free_memory() < SHORT:
-            return  # which is nobody's fault
+            return  # neither the model nor the interpreter is at fault
         for broken in self._failing.note(worker.registration.model_dir, report.interpreter, loaded=loaded):
             logger.error("interpreter %d is retired: models fail there that load in others", broken)
             self._pool.retire(broken)
 
     def _on_failed_load(self, worker: Worker) -> None:
-        """The worker's load has failed, and its interpreter waits for the end of shims."""
+        """End shims, as the worker's load has failed: its interpreter waits for their end."""
         assert worker.failed_load is not None
         said = worker.failed_load.recv(MESSAGE_LIMIT)
         if said.startswith(OWN_PROCESS):
@@ -387,7 +392,10 @@ class PoolHost:
         shims.answer_if_done()
 
     def _leave_to_stock(self, worker: Worker, reason: str) -> None:
-        """Its workers end; this one has an answer to send, and then closes its connection itself."""
+        """Leave a worker's model to TorchServe's own workers, and end the model's other workers.
+
+        This worker still has an answer to send. It then closes its connection itself.
+        """
         self._ordinary.leave(worker.registration.model_dir, reason)
         self._end_workers(worker.registration.model_dir, but=worker)
 
@@ -397,7 +405,7 @@ class PoolHost:
                 self._end(other, End.LEFT_TO_STOCK)
 
     def _isolate(self, worker: Worker, reason: str) -> None:
-        """Have the worker's model meet no other one from now on."""
+        """Isolate the worker's model: from now on it shares no interpreter with another model."""
         model_dir = worker.registration.model_dir
         model = self._models.get(model_dir)
         if model is None or model.traces:
@@ -409,10 +417,10 @@ class PoolHost:
         worker.tell(f"interpool: this model {served}, as {reason}\n")
 
     def _lose_device(self, worker: Worker, reason: str) -> None:
-        """Leave, as every model that uses the GPU fails here from now on; this worker answers first.
+        """Leave once this worker has answered: every model that uses the GPU fails here from now on.
 
-        The model that first says so may have done it: from the next host on it has a process of its own.
-        Those that say so after it fail by the same loss.
+        The first model that reports the loss may have caused it. From the next host on, it has a process of
+        its own. Models that report it later fail because of the same loss.
         """
         served = ""
         if not (self._is_own or self._lost_device):
@@ -421,7 +429,7 @@ class PoolHost:
         logger.error("a call of %s failed: %s%s", worker.model, reason, served)
         worker.tell(f"interpool: {reason}{served}\n")
         self._lost_device = self._lost_device or time.monotonic()
-        if worker.connection is None:  # nobody waits for its answer
+        if worker.connection is None:  # no client waits for its answer
             self._survival.despair(_NO_DEVICE)
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
@@ -437,7 +445,7 @@ class PoolHost:
         control.send(worker.peer, "bye")
 
     def _on_done(self, worker: Worker) -> None:
-        """The connection has ended and no call uses its descriptors any more."""
+        """Release a worker whose connection has ended, and whose descriptors no call uses any more."""
         self._events.unwatch(worker.done_fd)
         if worker.failed_load is not None:
             self._events.unwatch(worker.failed_load)
@@ -454,11 +462,11 @@ class PoolHost:
         waits = self._is_ahead and self._awaits_first_worker and not self._pool.error
         if self._workers.registered or self._workers.ending or self._pool.is_starting or waits:
             self._idle_since = now
-        # Who has connected may become a worker, or asks for the status, again and again for ever.
+        # A process that has connected may become a worker; or it asks for the status again and again.
         elif now - self._idle_since >= self._patience_s and not self._control.is_asked:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
-            # The next host, which TorchServe's restarts of the workers start, has none of these troubles.
+            # TorchServe restarts the workers. These start the next host, which has none of these troubles.
             self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
         if self._lost_device and now - self._lost_device >= LAST_ANSWER_S:
             self._survival.despair(_NO_DEVICE)
@@ -489,7 +497,7 @@ class PoolHost:
     # ---- calls that last ---------------------------------------------------------------------
 
     def _end_calls(self) -> None:
-        """End those that take longer than they may, or that nobody waits for."""
+        """End the calls that take longer than their limit, or whose answer no client waits for."""
         for given_up in self._calls.look([*self._workers.registered, *self._workers.ending]):
             self._take_loss(given_up)
 
@@ -508,7 +516,7 @@ class PoolHost:
         self._end_workers(model_dir)
 
     def _relieve(self) -> None:
-        """Grow beyond the maximum size while calls that last hold all interpreters; say what is wrong."""
+        """Grow beyond the maximum size while long calls hold all interpreters, and log what is wrong."""
         manager, size = self._pool.manager, self._pool.size
         if manager is None or size is None:
             return
@@ -542,12 +550,13 @@ class PoolHost:
             self._refuse(peer, str(error))
             return
         if self._is_ahead and self._awaits_first_worker and not was_started_like(registration.pid):
-            # Its connection ends once nobody listens here: so the shim starts a host, and does not come back.
+            # Its connection ends only once this host listens no more. So the shim starts another host, and
+            # does not come back to this one.
             self._reason_to_leave = "TorchServe's configuration gives its workers another environment"
             _close_all(descriptors)
             return
-        # TorchServe gives a killed worker's socket name to the next one at once, perhaps
-        # before the end of the killed one was seen here.
+        # TorchServe gives a killed worker's socket name to the next worker at once. That may be before this
+        # host has seen the end of the killed one.
         for other in self._workers.registered:
             if other.registration.address == registration.address:
                 logger.info("worker %d is replaced", other.registration.pid)
@@ -562,7 +571,7 @@ class PoolHost:
             control.send(peer, "gone")
             self._control.drop(peer)
             return
-        # What is refused has no other worker to be left to: its load answers why.
+        # TorchServe's own worker cannot serve a model that is refused either: the model's load answers why.
         ordinary = not (shim.is_hermetic(registration.model_dir) or is_refused(registration.model_dir))
         if elsewhere := self._served_elsewhere(registration.model_dir, ordinary=ordinary):
             _close_all(descriptors)
@@ -588,7 +597,7 @@ class PoolHost:
         model = self._models.register(registration.model_dir, worker.model)
         if not registration.beside:
             model.worker_began(registration.address)
-        worker.model = model.name  # an earlier worker has heard under which it is registered
+        worker.model = model.name  # an earlier worker may know the name that it is registered by
         self._pool.serves(registration.model_dir)
         anew = self._workers.is_last_of_model(worker)
         worker.model_state = self._pool.state_of(registration.model_dir, own=worker.own_state, anew=anew)
@@ -601,7 +610,7 @@ class PoolHost:
             self._for(worker, self._admit)
 
     def _admit(self, worker: Worker) -> None:
-        """Listen for TorchServe and tell the shim so; or say why not."""
+        """Listen for TorchServe and tell the shim so, or refuse the worker with the reason."""
         manager = self._pool.manager
         if manager is None:
             self._refuse(worker.peer, self._pool.error)
@@ -626,7 +635,7 @@ class PoolHost:
             self._end(worker, End.SHIM_GONE)
 
     def _served_elsewhere(self, model_dir: str, *, ordinary: bool) -> tuple[str, str] | None:
-        """What a worker of the model is answered (see control.py) that is not this pool's."""
+        """The answer (see control.py) to a worker whose model this pool does not serve; None if it does."""
         if reason := self._ordinary.left_to_stock(model_dir, ordinary=ordinary):
             return "stock", reason
         is_new = self._models.get(model_dir) is None and not self._is_own
@@ -655,7 +664,7 @@ class PoolHost:
     def _end(self, worker: Worker, why: End) -> None:
         self._take_reports()
         if self._workers.of_peer(worker.peer) is not worker:
-            return  # what they say has ended it: its model goes to processes of its own
+            return  # the reports have ended it: its model goes to processes of its own
         model = self._models.get(worker.registration.model_dir)
         if model is not None and not worker.registration.beside:
             model.worker_ended(worker.registration.address, worker.told or why)
@@ -674,10 +683,10 @@ class PoolHost:
                 self._end_calls()
 
     def _end_stale_workers(self) -> None:
-        """End workers that TorchServe forgot, and those to which it never came.
+        """End workers that TorchServe has forgotten, and those to which it never connected.
 
-        TorchServe 0.12 may restart a worker of a model that is being scaled down; that worker
-        outlives even the model's unregistering, which removes the model's directory.
+        TorchServe 0.12 may restart a worker of a model that is being scaled down. That worker goes on even
+        when the model is unregistered, which removes the model's directory.
         """
         for worker in self._workers.registered:
             if not os.path.isdir(worker.registration.model_dir):
@@ -694,7 +703,7 @@ class PoolHost:
         self._control.drop(peer)
 
     def _answer_stacks(self, peer: socket.socket) -> None:
-        """In a thread: an interpreter whose GIL cannot be had is waited for, and nothing else."""
+        """Answer in a thread of its own: it may wait for an interpreter's GIL, and only the answer waits."""
         manager = self._pool.manager
         self._control.detach(peer)
 
@@ -729,18 +738,17 @@ class PoolHost:
     # ---- the end ----------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """Leave nothing behind: workers, sockets, the runtime directory.
+        """End the workers, and remove the sockets and the runtime directory.
 
-        Interpreters are not finalised: with torch inside, the end of the process is the one
-        safe end.
+        Interpreters are not finalised: with torch inside, only the end of the process is safe.
         """
         held = -1
         try:
             held = shim.lock(str(self._runtime_dir))
         except (shim.Refused, OSError) as error:
-            # Somebody has removed the directory, and it cannot be made again: workers are told all the same.
+            # The directory was removed, and it cannot be made again. The workers are still told of the end.
             logger.warning("leaving without the lock: %s", error)
-        attempt = self._survival.attempt  # each by itself: what ends the host may be in the way here, too
+        attempt = self._survival.attempt  # each step by itself: the fault that ends the host may stop one
         self._control.close()
         for worker in self._workers.registered:
             attempt(
@@ -751,7 +759,7 @@ class PoolHost:
             if attempt(partial(self._events.react, 0.1), "the last calls could not be waited for"):
                 break
             attempt(self._end_calls, "the last calls could not be ended")
-        if not self._workers.ending and not self._workers.lost:  # else a call may still write to its number
+        if not self._workers.ending and not self._workers.lost:  # else a call may still write to that socket
             attempt(self._close_reports, "the interpreters' reports could not be left")
         if self._spans is not None:
             attempt(self._spans.close, "the last traces could not be exported")
