@@ -1,22 +1,30 @@
-"""The pool host's control socket: who may talk to it, and what is said.
+"""The pool host's control socket: which processes may connect, and which messages they exchange.
 
-A unix socket of type SEQPACKET in the private runtime directory; one message is one packet.
+It is a unix socket of type SEQPACKET in the private runtime directory. One message is one packet. Requests:
 
-- ``register`` and ``name=value`` fields, separated by NUL, with the worker's stdout and stderr
-  as passed descriptors. With a ``channel``, the number of one of this process, nobody is going to connect
-  (``direct/``). Answered by ``ready`` once the host listens where TorchServe is going
-  to connect, by ``refused`` and the reason, by ``stock`` and the reason: TorchServe's own worker
-  is to serve this model; or by ``pool`` and the name of the pool that is to. The connection then
-  stays open: its end on either side ends the worker. ``served`` says of an ordinary model that the
-  pool serves it; ``bye`` announces an end that is not a failure; ``stock``, with TorchServe's
-  connection as a passed descriptor, that its own worker is to take over.
-- ``status``: answered by the host's state as JSON, cut into packets, and end of file.
-- ``drain``: answered likewise; from then on the host says that it is not ready.
-- ``follow``: answered by a ``worker`` message for each worker of TorchServe's that has its model, now and
-  later: what is needed to register one beside it, and its stdout and stderr as passed descriptors
-  (``direct/followed.py``). A worker that is registered ``beside`` another one hears ``bye`` when that ends,
-  and ``gone`` if it has ended already.
-- ``stacks``: answered likewise by the interpreters' Python stacks, as text.
+- ``register``, with ``name=value`` fields separated by NUL, registers a worker. Its stdout and stderr come
+  as passed descriptors. The field ``channel`` is the number of a channel of this process; with it, TorchServe
+  does not connect (``direct/``). The host's answers:
+
+  - ``ready``: the host listens where TorchServe is going to connect.
+  - ``refused`` and the reason.
+  - ``stock`` and the reason: TorchServe's own worker is to serve this model.
+  - ``pool`` and a name: the pool of that name is to serve this model.
+  - ``gone``: see ``follow``.
+
+  The connection then stays open: its end on either side ends the worker. The host may send more messages:
+
+  - ``served``: the pool serves this ordinary model.
+  - ``bye``: the worker's end follows, and is not a failure.
+  - ``stock``, with TorchServe's connection as a passed descriptor: TorchServe's own worker is to take over.
+
+- ``status``: the host answers with its state as JSON, cut into packets, and end of file.
+- ``drain``: the same answer; from then on the host says that it is not ready.
+- ``follow``: the host sends a ``worker`` message for each worker of TorchServe's that has its model, now and
+  later. It holds what registers another worker beside that one, with stdout and stderr as passed descriptors
+  (``direct/followed.py``). A worker that is registered ``beside`` another one gets ``bye`` when that one
+  ends, and ``gone`` if that one has ended already.
+- ``stacks``: the host answers with the interpreters' Python stacks as text, and end of file.
 """
 
 from __future__ import annotations
@@ -45,25 +53,38 @@ logger = logging.getLogger("interpool.host")
 
 @dataclass(frozen=True)
 class Registration:
-    """What a shim says about the worker that it stands for."""
+    """A worker's registration, from its shim or from the direct address.
+
+    Attributes:
+        pid: the shim's process id; of the direct address's worker, a number that no process has.
+        address: of the socket to which TorchServe is going to connect.
+        model_dir: the directory of the worker's model.
+        metrics_config: the path of TorchServe's metrics configuration.
+        arguments: of TorchServe's command line for the worker.
+        channel: the number of the channel that carries requests in place of TorchServe's connection; 0: none.
+        beside: ``pid`` of the worker of TorchServe's that this worker is beside; 0: it is beside none.
+    """
 
     pid: int
     address: str
     model_dir: str
     metrics_config: str
     arguments: list[str]
-    channel: int = 0  # asks it, in the place of TorchServe's connection; 0: none
-    beside: int = 0  # the process of the shim of TorchServe's worker that it is beside; 0: it is none's
+    channel: int = 0
+    beside: int = 0
 
 
 def listen(runtime_dir: Path) -> socket.socket:
-    """Listen on the runtime directory's control socket; needs the instance's lock.
+    """Listen on the runtime directory's control socket. The caller must hold the instance's lock.
 
-    Whatever socket file stands there belongs to a host that is gone: the lock says so.
+    A socket file that is there belongs to a host that is gone, as the lock proves. It is removed.
+
+    Raises:
+        OSError: the socket cannot be made or bound.
     """
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     (runtime_dir / "control").unlink(missing_ok=True)
-    # Through a descriptor, because a socket's path may be 107 bytes long at most.
+    # Bound through a descriptor, because a socket's path may be 107 bytes long at most.
     directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY)
     try:
         control.bind(f"/proc/self/fd/{directory}/control")
@@ -81,7 +102,12 @@ def same_user(peer: socket.socket) -> bool:
 
 
 def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
-    """The next message and the descriptors passed with it; empty at the end."""
+    """The next message and the descriptors passed with it; both are empty at the end.
+
+    Raises:
+        BlockingIOError: no message has come, and ``peer`` does not block.
+        OSError: the message cannot be received.
+    """
     try:
         message, descriptors, _flags, _address = socket.recv_fds(peer, shim.MESSAGE_LIMIT, 2)
     except ConnectionError:
@@ -90,9 +116,16 @@ def receive(peer: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def send(peer: socket.socket, kind: str, text: str = "", passing: Sequence[int] = ()) -> bool:
-    """Send one message without waiting, with the descriptors that are passed.
+    """Send one message, and do not wait for the other side.
 
-    False if the other side is gone or does not read.
+    Args:
+        peer: the connection.
+        kind: of the message, see above.
+        text: what follows the kind; "" for none. It is cut if the message is longer than a packet may be.
+        passing: descriptors that are passed with the message.
+
+    Returns:
+        False if the other side is gone or does not read.
     """
     packet = f"{kind}\0{text}".encode()[: shim.MESSAGE_LIMIT - 1] if text else kind.encode()
     try:
@@ -103,7 +136,14 @@ def send(peer: socket.socket, kind: str, text: str = "", passing: Sequence[int] 
 
 
 def send_text(peer: socket.socket, text: str) -> None:
-    """Send a text of any length, cut into messages; wait a second at most for a peer that does not read."""
+    """Send a text of any length, cut into messages.
+
+    If the peer is gone, or reads nothing for a second, the rest is not sent and the log says so.
+
+    Args:
+        peer: the connection; it blocks afterwards, with a timeout of a second.
+        text: the text.
+    """
     data = text.encode(errors="backslashreplace")
     peer.settimeout(1.0)
     try:
@@ -114,7 +154,7 @@ def send_text(peer: socket.socket, text: str) -> None:
 
 
 def has_ended(peer: socket.socket) -> bool:
-    """Whether the other side of a registered worker's connection is gone."""
+    """Whether a registered worker's shim, at the other end of this connection, is gone."""
     try:
         return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -124,7 +164,11 @@ def has_ended(peer: socket.socket) -> bool:
 
 
 def parse_registration(message: bytes) -> Registration:
-    """The fields of a ``register`` message; raises WorkerRefused."""
+    """Parse a ``register`` message.
+
+    Raises:
+        WorkerRefused: the message is malformed, or comes from another version of interpool.
+    """
     kind, *pairs = message.decode(errors="replace").split("\0")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     if kind != "register" or fields.keys() - {_BESIDE, _CHANNEL} != _FIELDS or not fields["pid"].isdecimal():
@@ -145,29 +189,56 @@ def parse_registration(message: bytes) -> Registration:
 
 
 def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
-    """The state, as JSON text, of the host in ``runtime_dir``; raises OSError."""
+    """The state of a host, as JSON text.
+
+    Args:
+        runtime_dir: the host's runtime directory.
+        timeout_s: seconds to wait for each part of the answer.
+
+    Raises:
+        TurnedAway: the host has no descriptor left for the question.
+        TimeoutError: the host does not answer in time.
+        OSError: no host listens there, or the connection has failed.
+    """
     return _ask(runtime_dir, STATUS_REQUEST, timeout_s)
 
 
 def ask_to_drain(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
-    """``ask_status`` of a host that says from now on that it is not ready; raises OSError."""
+    """Have a host say from now on that it is not ready, and return its state as ``ask_status`` does.
+
+    Args:
+        runtime_dir: the host's runtime directory.
+        timeout_s: seconds to wait for each part of the answer.
+
+    Raises:
+        OSError: as for ``ask_status``.
+    """
     return _ask(runtime_dir, DRAIN_REQUEST, timeout_s)
 
 
 def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:
-    """The Python stacks in the host in ``runtime_dir``, for people; raises OSError."""
+    """The Python stacks of a host's interpreters, as text for people.
+
+    Args:
+        runtime_dir: the host's runtime directory.
+        timeout_s: seconds to wait for each part of the answer.
+
+    Raises:
+        OSError: as for ``ask_status``.
+    """
     return _ask(runtime_dir, STACKS_REQUEST, timeout_s)
 
 
 class TurnedAway(OSError):
-    """The host has no file descriptor to spare for a question, and says so."""
+    """The host answers that it has no file descriptor left for a question."""
 
 
 def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
     peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
     with peer:
         peer.settimeout(timeout_s)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # closed at once, and said why
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a host that has no descriptor
+            # left sends the reason and closes at once
             peer.send(request)
         parts = []
         while part := shim.receive(peer):

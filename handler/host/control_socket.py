@@ -1,6 +1,6 @@
-"""The connections to the host's control socket: who comes, who is turned away, who follows.
+"""The connections to the host's control socket: it accepts or refuses them, and knows the followers.
 
-What is said on them is control.py's subject.
+control.py describes the messages.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ class ControlSocket:
     """Accepts this user's processes. For the control thread.
 
     Args:
-        runtime_dir: where the socket is; its lock is held.
-        events: calls back when one of them says something.
+        runtime_dir: the directory of the socket; the caller holds its lock.
+        events: calls back when a peer has sent something.
         limits: knows whether the process has descriptors left.
-        survival: ends the host if it never will.
-        on_message: is called if a message has come, or the end, from one of the peers.
+        survival: ends the host if the process can never have descriptors again.
+        on_message: called with a peer that has sent a message, or has ended its connection.
+
+    Raises:
+        OSError: the socket cannot be made or bound.
     """
 
     def __init__(
@@ -43,32 +46,32 @@ class ControlSocket:
         self._limits = limits
         self._survival = survival
         self._on_message = on_message
-        self._peers: set[socket.socket] = set()  # that are no worker's
-        self._followers: set[socket.socket] = set()  # of the peers: who hears of workers
+        self._peers: set[socket.socket] = set()  # connections that are no worker's
+        self._followers: set[socket.socket] = set()  # peers to which the host reports TorchServe's workers
         self._reserve = _reserve()
         self._listener = control.listen(runtime_dir)
         events.watch(self._listener, self._accept)
 
     @property
     def is_asked(self) -> bool:
-        """Whether a peer is there that may become a worker, or asks for something."""
+        """Whether there is a peer that may become a worker, or asks for something."""
         return bool(self._peers - self._followers)
 
     @property
     def followers(self) -> list[socket.socket]:
-        """The peers that hear of TorchServe's workers."""
+        """The peers to which the host reports TorchServe's workers."""
         return list(self._followers)
 
     def follow(self, peer: socket.socket) -> None:
-        """Make a peer one that hears of workers."""
+        """Make a peer a follower."""
         self._followers.add(peer)
 
     def take(self, peer: socket.socket) -> None:
-        """Leave a peer to a worker, which closes it. It is watched as before."""
+        """Leave a peer to a worker, which closes it. It is still watched."""
         self._peers.discard(peer)
 
     def detach(self, peer: socket.socket) -> None:
-        """Leave a peer to the caller, who closes it. It is not watched any more."""
+        """Leave a peer to the caller, which closes it. It is no longer watched."""
         self._events.unwatch(peer)
         self._peers.discard(peer)
 
@@ -105,7 +108,7 @@ class ControlSocket:
         self._events.watch(peer, lambda: self._on_message(peer))
 
     def _turn_away(self) -> None:
-        """Accept with the descriptor that is kept for this, say that there is no other, and close."""
+        """Accept with the descriptor that is reserved for this, say that no other is left, and close."""
         if self._reserve >= 0:
             os.close(self._reserve)
             self._reserve = -1
@@ -117,11 +120,11 @@ class ControlSocket:
             raise
         with peer:
             control.send(peer, "refused", self._limits.exhausted())
-            with contextlib.suppress(OSError):  # what is not read makes the other side hear of that first
+            with contextlib.suppress(OSError):  # else the other side would get an error before the answer
                 peer.recv(shim.MESSAGE_LIMIT, socket.MSG_DONTWAIT)
         self._reserve = _reserve()
 
 
 def _reserve() -> int:
-    """A descriptor to be given up for one that is needed more."""
+    """A descriptor to close when one is needed for something more urgent."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
 """One worker in the pool host: a shim, the socket TorchServe connects to, its log pipes.
 
-A worker is *waiting* until the pool's interpreters run, then *listening*, then *connected*
-when TorchServe has come, *ending* while a call that still runs is waited for, and *lost* when that
-was given up (call_watch.py). If its archive is
-ordinary, it is *tried* between listening and connected (ordinary_trial.py).
+A worker is *waiting* until the pool's interpreters run. It is then *listening*, and *connected* when
+TorchServe has connected. It is *ending* while its last call still runs, and *lost* if the host has given up
+that call (call_watch.py). If its archive is ordinary, it is *tried* between listening and connected
+(ordinary_trial.py).
 """
 
 from __future__ import annotations
@@ -49,40 +49,43 @@ class Worker:
     registration: control.Registration
     stdio: tuple[int, int]
     host: HostSettings
-    ordinary: bool  # its archive is
-    most_answer_bytes: int = 0  # that TorchServe takes; 0 if nobody knows
-    reports: int = -1  # descriptor for what interpreters say of it; see worker_reports.py
+    ordinary: bool  # whether its archive is ordinary, and not hermetic
+    most_answer_bytes: int = 0  # the largest answer that TorchServe takes; 0: unknown
+    reports: int = -1  # descriptor for the interpreters' reports on it; see worker_reports.py
     started: bool = False  # it has its model, and has said so to TorchServe
-    told: End | None = None  # why it ends, if they said so
+    told: End | None = None  # why it ends, if an interpreter has reported that
     settings: ModelSettings = field(init=False)
-    refusal: str = field(init=False, default="")  # why its settings cannot be
-    model: str = field(init=False, default="?")  # name, at first its archive's, and version
+    refusal: str = field(init=False, default="")  # why its settings are refused
+    model: str = field(init=False, default="?")  # name and version; at first the archive's name
     unwatched: bool = False  # see WorkerToken
     traced: bool = False  # its calls make spans
-    own_directory: bool = True  # threads of this process can have one
+    own_directory: bool = True  # each thread of this process can have a working directory of its own
     state: str = "waiting"
     model_state: int = 0  # see WorkerToken.state
     since: float = field(default_factory=time.monotonic)
     listener: socket.socket | None = None
     stream: socket.socket | None = None  # TorchServe's connection, until the pool has it
-    channel: Channel | None = None  # in its place, if the direct address has registered it; likewise
+    channel: Channel | None = None  # in place of a stream, if the direct address has registered the worker
     connection: Connection | None = None
     done_fd: int = -1
     failed_load: socket.socket | None = None  # readable once its load has failed; see failed_load.py
     answering: bool = False  # the load's refusal is still to be sent
-    _failed_load_end: socket.socket | None = None  # the interpreter's
+    _failed_load_end: socket.socket | None = None  # the interpreter's end of that
     _socket_file: tuple[int, int] | None = None
     _handed_over: bool = False
-    _loading: dict[int, float] = field(init=False, default_factory=dict)  # by interpreter, since when
+    _loading: dict[int, float] = field(init=False, default_factory=dict)  # by interpreter: when it began
     _loaded_at: float = 0.0  # by time.monotonic()
 
     def __post_init__(self) -> None:
         """Read the model's settings.
 
-        Settings that are refused stop the load and not the worker: what TorchServe answers to
-        the registration is the load's status code.
+        Refused settings stop the load and not the worker: TorchServe answers the registration with the
+        load's status code.
+
+        Raises:
+            SettingsError: the settings cannot be read, because the process lacks memory or descriptors.
         """
-        _nowhere()  # to end it may be needed when there is no descriptor left
+        _nowhere()  # opened now: ``end`` may need it when no descriptor is left
         model_dir = self.registration.model_dir
         try:
             manifest = model_manifest(model_dir)
@@ -95,7 +98,12 @@ class Worker:
             self.refusal = str(error)
 
     def listen(self) -> socket.socket:
-        """Listen where TorchServe is going to connect; raises WorkerRefused."""
+        """Listen at the address to which TorchServe is going to connect.
+
+        Raises:
+            WorkerRefused: nothing can listen there; the message says why.
+            OSError: no socket can be made.
+        """
         kind, _, place = self.registration.address.partition(":")
         listener = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
         listener.setblocking(False)
@@ -118,7 +126,7 @@ class Worker:
         return listener
 
     def connect(self) -> bool:
-        """Take the channel by which it is asked; False if TorchServe is going to connect.
+        """Take the channel on which the direct address sends requests; False if TorchServe is to connect.
 
         Raises:
             WorkerRefused: there is no such channel.
@@ -134,9 +142,9 @@ class Worker:
         return True
 
     def accept(self) -> bool:
-        """Take the frontend's connection; False if it is not there.
+        """Take the connection of TorchServe's frontend; False if it has not connected.
 
-        TorchServe connects once in a worker's life, so the listener has done its work.
+        The listener is then closed, as TorchServe connects once in a worker's life.
         """
         if self.listener is None:
             return False
@@ -175,7 +183,7 @@ class Worker:
             self._handed_over = True
 
     def token(self) -> WorkerToken:
-        """What ``backend.service`` needs to know about this worker."""
+        """The facts about this worker that ``backend.service`` needs."""
         stdout, stderr = self.stdio
         return WorkerToken(
             stdout=stdout,
@@ -201,7 +209,7 @@ class Worker:
 
     @property
     def direct(self) -> bool:
-        """Whether it was registered by the direct address, and not by a shim."""
+        """Whether the direct address registered this worker, and not a shim."""
         return bool(self.registration.channel)
 
     @property
@@ -211,13 +219,17 @@ class Worker:
 
     @property
     def load_limit_s(self) -> float:
-        """Seconds that a load of its model may take: what TorchServe waits, as far as its files say."""
+        """Seconds that a load of its model may take: as long as TorchServe waits, if the files say that."""
         with contextlib.suppress(SettingsError):
             return startup_timeout(self.registration.model_dir) or LOAD_LIMIT_S
         return LOAD_LIMIT_S
 
     def for_followers(self) -> str:
-        """What is needed to register a worker beside this one; see direct/followed.py."""
+        """The JSON text with which a worker is registered beside this one; see direct/followed.py.
+
+        Raises:
+            SettingsError: the model's manifest cannot be read.
+        """
         assert self.connection is not None
         manifest = model_manifest(self.registration.model_dir)
         return json.dumps(
@@ -233,27 +245,34 @@ class Worker:
         )
 
     def be_called(self, name: str) -> None:
-        """Take the name that its model is registered by, which TorchServe's load command says."""
+        """Take the name that its model is registered by, which TorchServe's load command gives."""
         self.model = f"{name}/{self.model.rpartition('/')[2]}"
 
     def note_load(self, report: Report) -> None:
-        """Hear of a load of its model: by a call of its own, if it was heard of when it began."""
+        """Take a report on a load of its model. The end of a load counts only if its begin was reported."""
         if report.kind == "loading":
             self._loading[report.interpreter] = time.monotonic()
         elif report.kind in ("loaded", "load_failed") and self._loading.pop(report.interpreter, 0):
             self._loaded_at = time.monotonic()
 
     def without_load(self, running: float) -> float:
-        """Of the seconds that its call has run: those since the load that came first, if there was one."""
+        """Of the seconds that its call has run, those since the end of the load that came first, if any.
+
+        Args:
+            running: seconds that the call has run.
+
+        Returns:
+            0 while the load still runs.
+        """
         now = time.monotonic()
-        # A report may be lost: only a load that this call itself may have begun makes it wait.
+        # A report may be lost. So only a load that began during this call stops its clock.
         if any(since >= now - running for since in self._loading.values()):
             return 0.0
         return min(running, now - self._loaded_at)
 
     @property
     def own_state(self) -> bool:
-        """Whether its model's state is this worker's alone."""
+        """Whether the worker shares its model's state with no other worker."""
         return self.settings.state == "worker"
 
     def tell(self, text: str) -> None:
@@ -262,11 +281,10 @@ class Worker:
             os.write(self.stdio[1], text.encode())
 
     def end(self) -> bool:
-        """End the shim and the connection to TorchServe; True if nothing is left to wait for.
+        """End the shim and the connection to TorchServe; True if no call is left to wait for.
 
-        A call that still runs may go on writing log lines: its descriptors stay the numbers
-        they are, but lead nowhere, so that TorchServe sees its pipes closed and no other
-        worker's pipe can take the numbers.
+        A call that still runs may go on writing log lines. So its descriptors keep their numbers, but lead to
+        the null device: TorchServe sees its pipes closed, and no other worker's pipe gets the numbers.
         """
         if self.state == "ending":
             return False
@@ -292,7 +310,7 @@ class Worker:
         return False
 
     def lose(self) -> None:
-        """Its call was given up: what it may still use stays, and nothing waits for it."""
+        """Note that its call was given up. Its descriptors stay open, and nothing waits for the call."""
         self._enter("lost")
 
     def release(self) -> None:
