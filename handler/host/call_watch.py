@@ -1,10 +1,11 @@
-"""Calls that take longer than they may, or that nobody waits for any more, are ended.
+"""Ends calls that take longer than their limit, or whose answer no client waits for any more.
 
-TorchServe kills a worker whose answer it has waited for long enough (``responseTimeout``), and one that it
-scales down or unregisters: whatever ran there ends with the process. Here the worker's end is heard of at
-once, and a call of its that still runs is *interrupted*: an exception in the model's Python code, thrice if
-it must be, as code may catch everything. Native code cannot be interrupted. What has not come back then is
-*given up*: its interpreter is retired, another one is started in its place, and the call is left to itself.
+With its own workers, TorchServe kills a worker whose answer takes longer than ``responseTimeout``, and one
+that it scales down or unregisters. All code that runs there ends with the process. In a pool, the host
+notices the worker's end at once, and *interrupts* a call that still runs: it raises an exception in the
+model's Python code. It does so up to three times, as code may catch everything. Native code cannot be
+interrupted. A call that has not returned then is *given up*: the host retires its interpreter, starts
+another one in its place, and leaves the call to itself.
 """
 
 from __future__ import annotations
@@ -20,15 +21,20 @@ from interpool.handler.log_format import named
 
 GRACE_S = 5.0
 PAUSE_S = 0.2  # between two looks, while a call is being ended
-# Not at once again: the code may be cleaning up.
-_INTERRUPTIONS = (0.0, 0.5, 0.75)  # parts of the grace
+# Not in quick succession: the code may be cleaning up.
+_INTERRUPTIONS = (0.0, 0.5, 0.75)  # when, as parts of the grace
 
 logger = logging.getLogger("interpool.host")
 
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A call that was left to itself, and its interpreter with it."""
+    """A call that was left to itself, with its interpreter.
+
+    Attributes:
+        worker: whose call it was.
+        reason: why it was given up, for the log.
+    """
 
     worker: Worker
     reason: str
@@ -45,7 +51,7 @@ class CallWatch:
     """Ends calls. Its methods are for the host's control thread.
 
     Args:
-        grace_s: seconds that an interrupted call has to come back.
+        grace_s: seconds that an interrupted call has to return.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
@@ -54,14 +60,17 @@ class CallWatch:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls are being ended, and it is to look again after ``PAUSE_S``."""
+        """Whether calls are being ended, so that ``look`` is due after ``PAUSE_S``."""
         return bool(self._overdue)
 
     def look(self, workers: Collection[Worker]) -> list[GivenUp]:
-        """Do what is due to the calls of these workers; tells which ones were given up.
+        """Interrupt or give up the calls of these workers that are overdue.
 
         Args:
             workers: those that are served, and those that have ended with calls that still run.
+
+        Returns:
+            The calls that were given up now.
         """
         self._overdue = {worker: overdue for worker, overdue in self._overdue.items() if worker in workers}
         now = time.monotonic()
@@ -106,7 +115,7 @@ class CallWatch:
         where = worker.connection.where or " in native code that does not let go of its interpreter's GIL"
         requests = worker.connection.requests
         interpreter = worker.connection.give_up()
-        if interpreter is None:  # it came back at the last moment
+        if interpreter is None:  # it returned at the last moment
             return None
         reason = (
             f"a call of {worker.model}{named(requests)} was interrupted, because {overdue.why}, and did not "

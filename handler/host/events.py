@@ -19,8 +19,8 @@ class Events:
     """Calls back when descriptors become readable. For the control thread, except for ``wake``.
 
     Args:
-        survival: survives the handlers that fail.
-        on_wake: is called after ``wake``, once for calls that come together.
+        survival: calls the handlers, and survives those that fail.
+        on_wake: called after ``wake``; once for several calls of it that come together.
     """
 
     def __init__(self, survival: Survival, on_wake: Callable[[], None]) -> None:
@@ -31,17 +31,29 @@ class Events:
         self.watch(self._wake_read, self._take_wake)
 
     def watch(self, source: int | socket.socket, react: Callable[[], None]) -> None:
-        """Call ``react`` each time that ``source`` is readable, until ``unwatch``."""
+        """Have a handler called each time that a descriptor is readable, until ``unwatch``.
+
+        Args:
+            source: the descriptor or the socket.
+            react: the handler.
+
+        Raises:
+            OSError: the kernel cannot watch it.
+        """
         self._selector.register(source, selectors.EVENT_READ, _Watch(react))
 
     def unwatch(self, source: int | socket.socket) -> None:
-        """Watch it no more; an event of it that has come already is dropped."""
+        """Stop watching a descriptor; an event of it that has come already is dropped."""
         self._selector.unregister(source).data.active = False
 
     def react(self, timeout_s: float) -> None:
-        """Handle the events that have come; wait at most so long for the first one."""
+        """Handle the events that have come.
+
+        Args:
+            timeout_s: the most seconds to wait for the first one.
+        """
         for key, _ in self._selector.select(timeout_s):
-            if key.data.active:  # what one event ended may have had an event of its own
+            if key.data.active:  # the handler of an earlier event may have ended this one's watch
                 self._survival.attempt(key.data.react, "an event could not be handled")
 
     def wake(self) -> None:

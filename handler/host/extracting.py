@@ -1,4 +1,4 @@
-"""Archives extracted as TorchServe does it, into a directory with a manifest."""
+"""Extracts archives as TorchServe does it, into a directory with a manifest."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from interpool.handler.errors import ServeError
 from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import MANIFEST
 
-PACKAGE = ".ptpkg"  # of a hermetic archive that is in no .mar
+PACKAGE = ".ptpkg"  # the suffix of a hermetic archive that is in no .mar
 _REMEDY = "Make one with `interpool archive`, or torch-model-archiver"
 
 
 @contextlib.contextmanager
 def extracted(mar: Path) -> Iterator[Path]:
-    """The directory of an archive: a .mar, a .tar.gz, a .ptpkg, or one that is a directory already.
+    """Extract an archive, and remove the directory at the end of the ``with`` block.
+
+    Args:
+        mar: a .mar, a .tar.gz, a .ptpkg, or a directory, which is used as it is.
 
     Raises:
-        ServeError: it is none of these.
+        ServeError: it is none of these, or has no manifest.
+        OSError: no temporary directory can be made.
     """
     if mar.is_dir():
         yield mar.resolve()
@@ -51,7 +55,7 @@ def extracted(mar: Path) -> Iterator[Path]:
 
 
 def _wrap(package: Path, directory: Path) -> None:
-    """Make a model's directory of a hermetic archive, as TorchServe has one of the .mar around it."""
+    """Make a model's directory of a hermetic archive, as TorchServe makes one of the .mar around it."""
     model = {
         "modelName": package.stem,
         "modelVersion": "1.0",

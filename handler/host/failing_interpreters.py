@@ -1,25 +1,35 @@
-"""Finds interpreters in which models fail that load elsewhere: they are broken, and not the models.
+"""Finds broken interpreters: models fail to load in them that load in others, so the models are not at fault.
 
-A model may leave its interpreter so that others cannot be loaded there any more, in a way that is not looked
-for (``native/inside/rebinding.py``). As it has few models, it is the first to be tried for the next.
+A model may change its interpreter so that no other model can be loaded there any more, in a way that the
+check for traces does not find (``native/inside/rebinding.py``). As such an interpreter has few models, it is
+the first that the pool tries for the next model.
 """
 
 from __future__ import annotations
 
 import os
 
-FAILURES = 2  # of different models, with no load that succeeds between them
+FAILURES = 2  # of different models, with no load between them that succeeds
 
 
 class FailingInterpreters:
-    """What became of loads, by model and interpreter. For the host's control thread."""
+    """The outcomes of loads, by model and interpreter. For the host's control thread."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, set[int]] = {}  # where each model has been loaded
         self._failed: dict[int, set[str]] = {}  # by interpreter, since something was last loaded there
 
     def note(self, model_dir: str, interpreter: int, *, loaded: bool) -> list[int]:
-        """Note a load; gives the interpreters that are found to be broken, each once."""
+        """Note the outcome of a load.
+
+        Args:
+            model_dir: the model's directory.
+            interpreter: the number of the interpreter.
+            loaded: whether the load succeeded.
+
+        Returns:
+            The interpreters that are now found to be broken. Each is returned once.
+        """
         if loaded:
             self._loaded.setdefault(model_dir, set()).add(interpreter)
             self._failed.pop(interpreter, None)
@@ -31,7 +41,7 @@ class FailingInterpreters:
         return broken
 
     def forget_gone(self) -> None:
-        """Forget models whose directory is gone: they were unregistered."""
+        """Forget the models that were unregistered, whose directories are gone."""
         known = set(self._loaded).union(*self._failed.values())
         for model_dir in (each for each in known if not os.path.isdir(each)):
             self._loaded.pop(model_dir, None)

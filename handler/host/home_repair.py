@@ -1,6 +1,7 @@
-"""The host looks after the home of its server: TorchServe starts each worker from there.
+"""Restores the server's home if it is gone: TorchServe starts each worker from there.
 
-Somebody may have removed it, with the folder that it lies in. The host makes it again at the same path.
+A user or a program may have removed it, with the folder that holds it. The host makes it again at the same
+path.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class ServerHome:
 
     def __init__(self) -> None:
         self._home = os.environ.get(HOME_VARIABLE, "")
-        # Not what is no overlay: a test's own server, say.
+        # A home that is no overlay is left alone: a test's own server may have one.
         self._is_ours = bool(self._home) and os.path.exists(self._record)
         self._hold = -1
         self._failure = ""
@@ -31,7 +32,7 @@ class ServerHome:
         return os.path.join(self._home, shim.OVERLAY_RECORD)
 
     def look(self) -> None:
-        """Make it again if it is gone."""
+        """Make the home again if it is gone. The log says what prevents that."""
         worker = os.path.join(self._home, "ts", WORKER_SCRIPT)
         if not self._is_ours or (os.path.exists(worker) and os.path.exists(self._record)):
             return
@@ -52,7 +53,7 @@ class ServerHome:
             logger.warning("the server's home %s was gone, and is made again", self._home)
 
     def leave(self) -> None:
-        """Remove it, if TorchServe has ended that `interpool serve` had made it for."""
+        """Remove the home, if `interpool serve` had made it for a TorchServe that has ended."""
         if self._hold >= 0:
             os.close(self._hold)
         if self._is_ours:
