@@ -1,4 +1,4 @@
-"""What a pool host says of itself on its control socket, as JSON: the types of it."""
+"""The types of the state that a pool host sends on its control socket, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ Exemplar = tuple[str, str, float, float]
 
 
 class ExemplarsState(TypedDict):
-    """The last traced latency in each bucket of a histogram, with the bucket's number."""
+    """The last traced latency in each bucket of a histogram, with the bucket's number.
+
+    Attributes:
+        waits: of waits for an interpreter.
+        leased: of leases of an interpreter.
+    """
 
     waits: list[tuple[int, Exemplar]]
     leased: list[tuple[int, Exemplar]]
@@ -24,13 +29,13 @@ class WorkerState(TypedDict):
     """One worker of TorchServe's.
 
     Attributes:
-        pid: of its shim.
-        model: name and version of its model, ``name/version``.
+        pid: its shim's process id.
+        model: its model's ``name/version``.
         model_dir: the directory of its model.
         address: the socket that TorchServe gave it.
         state: ``waiting``, ``listening``, ``connected``, ``ending`` or ``lost``.
         started: whether its model is loaded.
-        seconds: since it is in that state.
+        seconds: for which it has been in that state.
         direct: whether the direct address uses it.
     """
 
@@ -45,22 +50,22 @@ class WorkerState(TypedDict):
 
 
 class ServedState(TypedDict):
-    """One model, and what happened to it so far.
+    """One model, and its counts so far.
 
     Attributes:
         model: ``name/version``.
-        loads: in interpreters.
-        load_s: seconds that they took, together.
+        loads: how often an interpreter loaded it.
+        load_s: seconds that these loads took, together.
         failed_loads: loads that failed.
-        worker_starts: workers that came.
-        worker_restarts: those among them that came in another's place.
+        worker_starts: workers that were registered for it.
+        worker_restarts: those among them that took another's place.
         worker_ends: workers that ended, by reason.
-        given_up: calls that did not come back.
+        given_up: calls that did not return.
         workers_awaited: workers that ended and that TorchServe has not started again yet.
-        reason: of the last load that failed, if none succeeded since.
-        traces: what it left in an interpreter, for people.
-        exemplars: of its latencies.
-        failed_lately: whether the failed load was in the last minutes.
+        reason: why the last load failed; "" if one has succeeded since, or none failed.
+        traces: what the model left in an interpreter, for people; "" if nothing.
+        exemplars: traced latencies of the model.
+        failed_lately: whether that failed load was in the last two minutes.
     """
 
     model: str
@@ -83,20 +88,20 @@ class HostState(TypedDict):
 
     Attributes:
         server: the inference address of its TorchServe, without the scheme.
-        pool: its name.
-        pid: of the host's process.
-        frontend_pid: of TorchServe's.
+        pool: the pool's name.
+        pid: the host's process id.
+        frontend_pid: the process id of TorchServe's frontend.
         draining: whether the server is about to end.
         uptime_s: seconds since the host started.
-        started: when it did, in seconds since 1970.
-        interpreters: None until they have started.
+        started: the time of that start, in seconds since 1970.
+        interpreters: the state of the interpreters; None until the first one has started.
         models: the directories of the models that have workers.
-        workers: TorchServe's.
-        beside: those of the direct address, each beside one of TorchServe's.
+        workers: TorchServe's workers.
+        beside: the direct address's workers, each beside one of TorchServe's.
         direct: the address at which the pool itself answers; None if there is none.
         served: the registered models, by directory.
-        gone: those that were unregistered, by ``name/version``.
-        memory: the host's, in bytes, by kind (``status.memory_of``).
+        gone: the models that were unregistered, by ``name/version``.
+        memory: the host's memory in bytes, by kind (``status.memory_of``).
         trouble: what is wrong with the host, for people; "" if nothing is.
         stacks: the interpreters' Python stacks, if they were asked for.
     """
@@ -121,5 +126,5 @@ class HostState(TypedDict):
 
 
 def interpreters(pool: HostState) -> list[InterpreterState]:
-    """The pool's interpreters; none before they have started."""
+    """The pool's interpreters; an empty list before the first one has started."""
     return pool["interpreters"]["interpreters"] if pool["interpreters"] else []

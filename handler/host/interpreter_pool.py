@@ -1,7 +1,7 @@
-"""The host's pool of interpreters: started in the background, swept when models go.
+"""The host's pool of interpreters: it starts in the background, and unloads models that are gone.
 
-The first interpreter serves as soon as it is ready; the others are started meanwhile. It is on the way of
-the first model's first answer, so little is imported here.
+The first interpreter serves as soon as it is ready, while the others start. The first model's first answer
+waits for this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Pool:
     """Starts one ``InterpreterManager``. Its methods are for the host's control thread.
 
     Attributes:
-        manager: of the interpreters, once the first one is ready.
-        error: why it did not start.
+        manager: the manager of the interpreters; None until the first one is ready.
+        error: why the pool did not start; "" if it did, or has not ended its start.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Pool:
         self._starting: threading.Thread | None = None
         self._outcome: InterpreterManager | str | None = None
         self._model_dirs: set[str] = set()
-        self._states: dict[str, int] = {}  # of models with workers, where these share one
+        self._states: dict[str, int] = {}  # of each model whose workers share one state
         self._last_state = 0
         self._ended_states: list[int] = []
 
@@ -57,20 +57,25 @@ class Pool:
 
     def start(self) -> None:
         """Start the first interpreter in a thread, so that the control plane keeps answering."""
-        with contextlib.suppress(Exception):  # which the thread meets again, and tells
-            # Not in the thread: two that import the same packages can meet half-made modules.
+        with contextlib.suppress(Exception):  # the thread gets the same error, and reports it
+            # Not in the thread: two threads that import the same packages can see half-made modules.
             from interpool.native import InterpreterManager  # noqa: F401
         self._starting = threading.Thread(target=self._start, name="start", daemon=True)
         self._starting.start()
 
     def call_when_started(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called, on another thread, once the start has ended; then ``settle`` is due."""
+        """Have ``wake`` called, on any thread, once the start has ended; then ``settle`` is due."""
         self._wake = wake
-        if self._outcome is not None:  # it had ended before
+        if self._outcome is not None:  # the start had ended before
             wake()
 
     def resize(self, min_size: int, max_size: int) -> None:
-        """Have so many interpreters from now on; those that are missing are started in the background."""
+        """Set the pool's size; interpreters that are missing are started in the background.
+
+        Args:
+            min_size: interpreters that the pool always has.
+            max_size: the most interpreters that it may grow to.
+        """
         self._size = (min_size, max_size)
         self._is_complete = False
         if self.manager is not None:
@@ -78,36 +83,36 @@ class Pool:
 
     @property
     def is_filling(self) -> bool:
-        """Whether interpreters are on their way that there should be; the log says when all are there."""
+        """Whether interpreters of the minimum size still start; the log says when all are ready."""
         if self._is_complete or self.manager is None or self._size is None:
             return False
         self._is_complete = len(self.manager) >= self.manager.min_size
         if self._is_complete:
             took = time.monotonic() - self._began
             logger.info("all of %d interpreters are ready after %.2f s", len(self.manager), took)
-        # One that failed is not tried again soon.
+        # After a failed start, the pool does not try again soon.
         return not self._is_complete and not self.manager.stats().get("failure")
 
     @functools.cached_property
     def time_bounds(self) -> tuple[float, ...]:
-        """Upper bounds, in seconds, of the buckets in which it counts waits and leases."""
+        """Upper bounds, in seconds, of the buckets in which the pool counts waits and leases."""
         return tuple(self.manager.stats()["time_bounds_s"]) if self.manager is not None else ()
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The minimum and maximum size that it was given; None before."""
+        """The minimum and maximum size that ``resize`` has set; None before."""
         return self._size
 
     @property
     def hopeless(self) -> str:
-        """Why it will never serve anybody again; "" if it may."""
+        """Why the pool will never serve a call again; "" if it may."""
         if self.manager is None or len(self.manager):
             return ""
         stats = self.manager.stats()
         return "" if stats["growing"] else str(stats["failure"])
 
     def settle(self) -> bool:
-        """Take the result of a start; True if there is one, in ``manager`` or in ``error``."""
+        """Take the result of a start into ``manager`` or ``error``; True if there is a new one."""
         if self._starting is None or self._outcome is None:
             return False
         self._starting.join()
@@ -121,20 +126,20 @@ class Pool:
         return True
 
     def has_grown(self) -> bool:
-        """Whether there are other interpreters than when this was asked last."""
+        """Whether the number of interpreters has changed since the last call of this."""
         before, self._count = self._count, len(self.manager) if self.manager is not None else 0
         return self._count != before
 
     def serves(self, model_dir: str) -> None:
-        """Note a model, to be forgotten when its directory is gone."""
+        """Note a model, so that ``forget_models`` forgets it when its directory is gone."""
         self._model_dirs.add(model_dir)
 
     def state_of(self, model_dir: str, *, own: bool, anew: bool) -> int:
         """The number of the model's state that a new worker's calls change.
 
         Args:
-            model_dir: the model.
-            own: whether it is that worker's alone.
+            model_dir: the model's directory.
+            own: whether the state is for that worker alone.
             anew: whether no other worker of the model lives.
         """
         if anew and not own:
@@ -147,7 +152,13 @@ class Pool:
         return self._last_state
 
     def end_state(self, model_dir: str, state: int, *, own: bool = False) -> None:
-        """Note that no worker of the model has the state any more."""
+        """Note that no worker of the model has the state any more.
+
+        Args:
+            model_dir: the model's directory.
+            state: the state's number.
+            own: whether the state was for one worker alone.
+        """
         if own or self._states.get(model_dir) == state:
             self._ended_states.append(state)
             if not own:
@@ -155,13 +166,13 @@ class Pool:
                 self._leave_to_next_state(model_dir)
 
     def _leave_to_next_state(self, model_dir: str) -> None:
-        """Have no interpreter pass for one that has the model, so that its next state is loaded ahead."""
+        """Have the pool forget which interpreters have the model, so that its next state is loaded ahead."""
         if self.manager is not None:
             for instance in self.manager.all_instances():
                 self.manager.forget(model_dir, instance.interpreter_id)
 
     def drop_ended_states(self) -> None:
-        """Have the interpreters unload the models in such states; a call that runs keeps its own."""
+        """Have the interpreters unload models in states that have ended; a call that runs keeps its own."""
         if self._ended_states and self.manager is not None:
             ended = " ".join(map(str, self._ended_states))
             self._ended_states.clear()
@@ -169,7 +180,7 @@ class Pool:
             threading.Thread(target=_sweep, args=(self.manager,), daemon=True).start()
 
     def write_held_lines(self) -> None:
-        """Have calls that last write the log lines that they hold for their end (``backend.stdio``)."""
+        """Have long calls write the log lines that they hold back until their end (``backend.stdio``)."""
         if self.manager is not None:
             entries = self.manager.stats()["interpreters"]
             if any((entry["seconds"] or 0) >= LASTING_S for entry in entries):
@@ -182,7 +193,7 @@ class Pool:
             threading.Thread(target=_leave, args=(self.manager, model_dir), daemon=True).start()
 
     def retire(self, interpreter: int) -> None:
-        """Have that interpreter replaced by another one, once it is free."""
+        """Have the interpreter of that number replaced by another one, once it is free."""
         if self.manager is not None:
             threading.Thread(target=_retire, args=(self.manager, interpreter), daemon=True).start()
 
@@ -235,7 +246,7 @@ def _leave(manager: InterpreterManager, model_dir: str) -> None:
 
 
 def _sweep(manager: InterpreterManager) -> None:
-    """Sweep all interpreters that are free; the others do it at their next call."""
+    """Sweep all interpreters that are free; the others sweep at their next call."""
     for instance in manager.all_instances():
         with (
             contextlib.suppress(InterpoolError),

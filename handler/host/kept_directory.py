@@ -1,8 +1,9 @@
-"""A model's directory as it was before a trial: put back for the stock worker that takes over.
+"""Keeps a model's directory as it was before a trial, and restores it for the stock worker that takes over.
 
-A handler may use its archive up when it is loaded: unpack a zip and remove it, say. TorchServe's worker does
-that once; the trial must not do it in its place. So the tree is kept as hard links beside it. These follow
-what is written into a file in place: small files, in which that may happen, are copies.
+A handler may use up its archive when it is loaded: it may unpack a zip and remove it, for example.
+TorchServe's worker does that once, and the trial must not do it first. So the tree is kept as hard links
+beside the directory. A hard link shows what is written into a file in place. So small files, in which that
+may happen, are copied.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_COPIED = 1 << 20  # bytes, at most
+_COPIED = 1 << 20  # bytes: the largest file that is copied
 
 
 class KeptDirectory:
     """Keeps a directory while it is entered.
 
     Args:
-        directory: absolute. Of a link, which TorchServe makes of an archive that is a folder, nothing is
-            kept: what it leads to is its owner's.
+        directory: its absolute path. If it is a link, nothing is kept. TorchServe makes a link for an archive
+            that is a folder, and that folder belongs to its owner.
 
     Raises:
-        OSError: the file system has no room, or no links.
+        OSError: the file system has no room, or no links. It is raised when the directory is entered.
     """
 
     def __init__(self, directory: str) -> None:
@@ -50,10 +51,14 @@ class KeptDirectory:
             shutil.rmtree(self._kept.parent, ignore_errors=True)
 
     def put_back(self) -> None:
-        """Have the directory hold what it held, and nothing else. Once."""
+        """Have the directory hold what it held, and nothing else. Call it once at most.
+
+        Raises:
+            OSError: the directory cannot be restored.
+        """
         if self._kept is None:
             return
-        self._directory.mkdir(exist_ok=True)  # where it is there, it stays the same: processes work in it
+        self._directory.mkdir(exist_ok=True)  # if it exists, it stays the same: processes work in it
         for entry in list(os.scandir(self._directory)):
             shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
         for entry in list(os.scandir(self._kept)):
@@ -61,7 +66,7 @@ class KeptDirectory:
 
 
 def _keep(source: str, target: str) -> None:
-    """As ``shutil.copytree`` asks for each file."""
+    """Copy or link one file, as ``shutil.copytree`` asks."""
     if os.stat(source).st_size <= _COPIED:
         shutil.copy2(source, target)
     else:

@@ -1,4 +1,4 @@
-"""What environment TorchServe gives its workers, compared with what this process was started with."""
+"""Compares the environment that TorchServe gives its workers with the one that this process started with."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import re
 
 from interpool.handler.frontend import shim
 
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # others do not come through a launcher's shell
-# What TorchServe, and the shell of a launcher, set for each worker.
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # a launcher's shell passes no other names on
+# The variables that TorchServe, or a launcher's shell, sets for each worker.
 _OF_EACH_WORKER = frozenset({"PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"})
 
 
 def was_started_like(shim_pid: int) -> bool:
-    """Whether this process was started with what TorchServe has given a worker's environment."""
+    """Whether this process was started with the environment that TorchServe has given this shim.
+
+    Variables that differ for each worker do not count. False if the shim's environment cannot be read.
+    """
     try:
         return _given(os.getpid()) == _given(shim_pid)
     except OSError:

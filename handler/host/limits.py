@@ -1,6 +1,7 @@
-"""What this process may still have: file descriptors, and limits that a model has lowered.
+"""Watches this process's limits: the file descriptors that are left, and limits that a model has lowered.
 
-A process has its limits for all of its models. A host that runs out refuses a worker, and says what to do.
+All models of a process share its limits. A host that has too little left refuses a worker, and says what to
+do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from interpool.native.errors import InterpoolError
 
 OF_WORKER = 7  # descriptors: two log pipes, two connections, an event, a pair for its failed load
 _BEFORE_IT_IS_SERVED = 3  # of these, while TorchServe has not connected
-_KEPT = 32  # for the files of the models, and for who asks how the pool is
+_KEPT = 32  # descriptors for the files of the models, and for processes that ask for the status
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Not RLIMIT_DATA, which the host itself changes: memory_brake.py.
 _NAMES = ("RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_CPU")
@@ -25,7 +26,7 @@ logger = logging.getLogger("interpool.host")
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, says that the process has run out of something."""
+    """Whether an error, or its cause, says that the process has run out of memory or descriptors."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
             return True
@@ -43,20 +44,20 @@ class Limits:
 
     @property
     def trouble(self) -> str:
-        """What is wrong, for `interpool status`; "" if nothing is."""
+        """Text on what is wrong, for `interpool status`; "" if nothing is."""
         full = f"no other worker is taken: {_scarcity()}" if self._is_full else ""
         return "; ".join(filter(None, (full, self._lowered)))
 
     @property
     def lowered(self) -> str:
-        """Which limits a model has lowered that this process may not raise again; "" if there are none."""
+        """Text on limits that a model has lowered and this process may not raise again; "" if none."""
         return self._lowered
 
     def look(self, unserved: int) -> None:
-        """Raise again what a model has lowered, and note whether there is room again.
+        """Raise limits again that a model has lowered, and note whether there is room again.
 
         Args:
-            unserved: workers to which TorchServe has not connected.
+            unserved: the number of workers to which TorchServe has not connected.
         """
         self.restore()
         if self._is_full and _left() >= _wanted(unserved):
@@ -64,7 +65,11 @@ class Limits:
             logger.info("there are file descriptors for another worker again")
 
     def restore(self) -> bool:
-        """Raise again what a model has lowered, for itself as it thinks; True if there was any such limit."""
+        """Raise limits again that a model has lowered; the model meant them for itself only.
+
+        Returns:
+            True if there were such limits, and all of them could be raised.
+        """
         lower = [name for name, now in _limits().items() if _is_lower(now, self._before[name])]
         if not lower:
             self._lowered = ""
@@ -84,7 +89,10 @@ class Limits:
     def refusal(self, unserved: int) -> str:
         """Why there is no room for a worker that registers; "" if there is.
 
-        Its first descriptors, which came with the registration, are open already.
+        The worker's first descriptors came with its registration, and are open already.
+
+        Args:
+            unserved: the number of workers to which TorchServe has not connected.
         """
         self._is_full = _left() + _BEFORE_IT_IS_SERVED < _wanted(unserved)
         return self.exhausted() if self._is_full else ""
@@ -99,7 +107,7 @@ class Limits:
         return "; ".join(filter(None, (_scarcity(), self._lowered, advice)))
 
     def explain(self, error: BaseException) -> str:
-        """What an error means to the worker that met it."""
+        """Text on what an error means for the worker in whose service it occurred."""
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return f"{error.strerror}: {self.exhausted()}"
         if is_shortage(error):
@@ -114,7 +122,7 @@ class Limits:
 
 
 def _raise(limit: int, soft: int, hard: int) -> bool:
-    """Whether both could be; else the soft one is as high as it may."""
+    """Set a limit; False if that is refused. Then the soft limit is as high as it may be."""
     try:
         resource.setrlimit(limit, (soft, hard))
     except (OSError, ValueError):
@@ -146,7 +154,7 @@ def _most() -> int:
 
 def _left() -> int:
     try:
-        return _most() - len(os.listdir("/proc/self/fd")) + 1  # which has one while it looks
+        return _most() - len(os.listdir("/proc/self/fd")) + 1  # listdir itself has one of them open
     except OSError:
         return 0
 

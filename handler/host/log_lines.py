@@ -1,6 +1,6 @@
 """The host's log: lines of text, or of JSON for programs that collect logs.
 
-What logs are kept in is ``rotated_log``'s subject.
+``rotated_log`` handles the log's files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LEVEL = "INTERPOOL_LOG_LEVEL"
 
 
 def set_up(environment: Mapping[str, str] = os.environ) -> None:
-    """Log to stderr as the environment says; what it cannot say is refused later, with all settings."""
+    """Log to stderr as the environment says. A wrong value is refused later, with all settings."""
     handler = logging.StreamHandler()
     text = TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s", _requests)
     handler.setFormatter(JsonLines(_requests) if is_json(environment) else text)
@@ -24,7 +24,7 @@ def set_up(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def about(requests: Collection[str]) -> dict[str, Collection[str]]:
-    """For ``extra`` of a record that is about a call which answers these requests."""
+    """The ``extra`` of a log record about a call that answers the requests of these ids."""
     return {"requests": requests}
 
 
