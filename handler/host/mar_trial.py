@@ -1,11 +1,11 @@
-"""Can a pool serve an archive? Tried without a server, in a process that may crash.
+"""Tries without a server whether a pool can serve an archive, in a process that may crash.
 
-What a server finds out when the archive is registered: its configuration; of an ordinary archive, obstacles
-in its files; then a load in two interpreters, by the code that serves. That checks a hermetic archive before
-anything in it runs.
+The trial checks what a server checks when the archive is registered. It checks the configuration and, in an
+ordinary archive, looks for obstacles in the files. Then it loads the archive in two interpreters, with the
+code that serves. That code checks a hermetic archive before anything in it runs.
 
-Run as a program, this module is the process that tries. Its first result says whether its pool has
-started; one for each interpreter follows.
+Run as a program, this module is the process that tries. Its first result says whether its pool has started.
+One result for each interpreter follows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAYS = "otherwise TorchServe's own workers serve it, as they do now"
 
 @dataclass(frozen=True)
 class _Job:
-    """An archive, extracted as TorchServe does."""
+    """An archive, extracted as TorchServe does it."""
 
     model_dir: str
     ordinary: bool
@@ -47,13 +47,13 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of a load; of the pool's start, where it is the first.
+    """The outcome of a load; the first one is that of the pool's start.
 
     Attributes:
-        failure: why it failed, or "".
-        weights: what became of the weights' memory, for people.
-        traces: what it has left that other models would meet, for people.
-        seconds: how long it took.
+        failure: why it failed; "" if it did not.
+        weights: how the weights' memory is shared, for people.
+        traces: what the model has left that other models would meet, for people; "" if nothing.
+        seconds: how long the load took.
     """
 
     failure: str = ""
@@ -66,10 +66,10 @@ _PROGRAM: Final = Program(__spec__.name, _Job, _Outcome)
 
 
 def checks(mar: Path) -> Iterator[Check]:
-    """What stands against serving an archive from a pool; yields each answer when it is found.
+    """Check whether a pool can serve an archive, and yield each result when it is found.
 
     Args:
-        mar: a .mar, a .tar.gz, a ``no-archive`` directory, or the hermetic archive to be wrapped so.
+        mar: a .mar, a .tar.gz, a ``no-archive`` directory, or a hermetic archive that is in none of these.
 
     Raises:
         ServeError: it is none of these.
@@ -142,7 +142,7 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         failed_load=-1,
         admission=Admission.of(HostSettings.of_environment(), settings),
         ordinary=job.ordinary,
-        own_directory=True,  # the process's: it has no other model
+        own_directory=True,  # the process's own, as the process has no other model
         model_dir=job.model_dir,
         arguments=[str(installed_ts() / WORKER_SCRIPT)],
         unwatched=settings.unwatched,

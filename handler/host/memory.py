@@ -1,4 +1,4 @@
-"""How much memory is left for this process: of the machine's, its control group's, or its own limit."""
+"""Finds how much memory is left for this process: of the machine's, its control group's, or its own limit."""
 
 from __future__ import annotations
 
@@ -11,39 +11,58 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 62  # what version 1 says is a little less than 1 << 63
+_NO_LIMIT = 1 << 62  # version 1 reports a little less than 1 << 63 if there is no limit
 
 
 class Room(NamedTuple):
-    """What is left of a limit, in bytes."""
+    """What is left of a limit.
+
+    Attributes:
+        free: bytes that are left.
+        most: the limit, in bytes.
+    """
 
     free: int
     most: int
 
     @property
     def part(self) -> float:
-        """What is left, 0 to 1."""
+        """The part of the limit that is left, 0 to 1."""
         return min(1.0, self.free / self.most)
 
 
 def rooms(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> list[Room]:
-    """What is left of each limit that there is.
+    """What is left of each limit that applies to this process. A limit that cannot be read is left out.
 
-    The machine's (``MemAvailable``), that of every control group above this process
-    that has one (``memory.max``, less ``memory.current`` without the file pages
-    that the kernel would give back first; in version 1 these have other names), and ``own_limit``
-    in bytes, of what this process has that is no file's. None where nothing can be read.
+    The limits are:
+
+    - ``own_limit``, for the memory of this process that belongs to no file.
+    - the machine's memory (``MemAvailable``).
+    - the limit of every control group above this process that has one: ``memory.max``, less
+      ``memory.current`` without the file pages that the kernel would give back first. In version 1 these
+      have other names.
+
+    Args:
+        own_limit: the process's own limit in bytes; None: it has none.
+        proc: where the kernel's files about processes are.
+        cgroups: where the kernel's files about control groups are.
     """
     return [*_own(proc, own_limit), *_machine(proc), *_groups(proc, cgroups)]
 
 
 def free_part(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float:
-    """The part, 0 to 1, of the memory that this process may use and that is still to be had."""
+    """The part, 0 to 1, that is left of the tightest limit; 1 if no limit can be read.
+
+    Args:
+        own_limit: the process's own limit in bytes; None: it has none.
+        proc: where the kernel's files about processes are.
+        cgroups: where the kernel's files about control groups are.
+    """
     return min((room.part for room in rooms(own_limit, proc, cgroups)), default=1.0)
 
 
 def data_size(proc: Path = _PROC) -> int:
-    """The bytes of this process that ``RLIMIT_DATA`` is a limit of; 0 where they cannot be read."""
+    """The bytes of this process that count for ``RLIMIT_DATA``; 0 if they cannot be read."""
     return _number(_read(f"{proc}/self/status"), "VmData:") * 1024
 
 
@@ -62,11 +81,11 @@ def _machine(proc: Path) -> Iterator[Room]:
 
 
 class _Files(NamedTuple):
-    """Where a version of control groups says what."""
+    """The names of the files in which a version of control groups gives its numbers."""
 
     most: str
     used: str
-    cache: str  # in memory.stat: what the kernel would give back first
+    cache: str  # the name in memory.stat of the file pages that the kernel would give back first
 
 
 _VERSION_1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -80,7 +99,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
 
 @functools.lru_cache(maxsize=4)
 def _directories(groups: str, cgroups: Path) -> list[tuple[str, _Files]]:
-    """Those of the groups that a process is in, and of all above them."""
+    """The directories of the groups that a process is in, and of all groups above them."""
     found = []
     for line in groups.splitlines():
         _, controllers, name = line.split(":", 2)
@@ -97,7 +116,7 @@ def _directories(groups: str, cgroups: Path) -> list[tuple[str, _Files]]:
 
 def _group(directory: str, files: _Files) -> Iterator[Room]:
     try:
-        most = int(_read(f"{directory}/{files.most}"))  # "max" where there is no limit
+        most = int(_read(f"{directory}/{files.most}"))  # "max" if there is no limit
         if not 0 < most < _NO_LIMIT:
             return
         used = int(_read(f"{directory}/{files.used}"))
@@ -108,7 +127,7 @@ def _group(directory: str, files: _Files) -> Iterator[Room]:
 
 
 def _read(file: str) -> str:
-    """A file of the kernel's; "" if it cannot be read. By descriptor: it is done 300 times a second."""
+    """The text of a kernel's file; "" if it cannot be read. By descriptor, as 300 are read in a second."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -125,7 +144,7 @@ def _read(file: str) -> str:
 
 
 def _number(text: str, name: str) -> int:
-    """What stands behind a name at the beginning of a line; 0 if that is not there."""
+    """The number after a name at the beginning of a line; 0 if there is no such line."""
     found = _line_of(name).search(text)
     return int(found[1]) if found else 0
 

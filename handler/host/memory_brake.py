@@ -1,13 +1,14 @@
-"""Where memory runs out, what is asked for next is refused, before the kernel ends the process for it.
+"""Refuses allocations if memory runs short, before the kernel ends the process for it.
 
-A model that asks for memory without end would take all models of its pool along: the kernel's OOM killer
-ends processes. So when little is left, the process's data may not grow by more than half of that
-(``RLIMIT_DATA``, the soft one, which can be raised again). Whoever asks for more gets MemoryError, or torch's
-own error: as a rule the model that asks all the time, whose call ends with that; what it held is free again.
+A model that allocates memory without end would end all models of its pool, as the kernel's OOM killer ends
+whole processes. So when little memory is left, the process's data may grow by no more than half of that. The
+brake sets the soft limit ``RLIMIT_DATA``, which can be raised again. Code that allocates more gets
+MemoryError, or torch's own error. As a rule that is the model that allocates all the time. Its call ends
+with the error, and what it held is free again.
 
-The limit is of address space and not of memory, and says nothing of what was reserved and not used yet: it
-cannot be in place all the time: threads' stacks are 64 MiB each. But where the end could come between two
-looks, as little is left and that shrinks fast, growth is limited to what there is.
+``RLIMIT_DATA`` limits address space and not memory, and does not show what was reserved and is not used yet.
+It cannot be in place all the time, as each thread's stack reserves 64 MiB. But memory may be so short, and
+shrink so fast, that it could run out between two looks. Then growth is limited to what is left.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from collections.abc import Callable
 from interpool.handler.host import memory
 from interpool.handler.host.memory import Room
 
-SHORT = 0.06  # parts of a limit: what is left when growth is limited to half of it,
-ENOUGH = 0.12  # and when that ends
-NEAR = 1 << 30  # bytes that may be gone before the next look, or half of a smaller limit
-SOON_S = 0.1  # in which nothing is left, at the speed since the last look: the next may come that late,
-FAST = 4  # or in so many times what has passed since
-FASTEST = 16 << 30  # bytes a second that processes may take
-PAUSES_S = (0.05, 1.0)
+SHORT = 0.06  # part of a limit: if less is left, growth is limited to half of that
+ENOUGH = 0.12  # part of a limit: if so much is left again, the growth is limited no more
+NEAR = 1 << 30  # bytes that may be gone before the next look; of a smaller limit, half of it
+# Growth is limited if, at the speed since the last look, nothing is left in the longer of two times:
+SOON_S = 0.1  # by which the next look may be late,
+FAST = 4  # and so many times what has passed since the last look
+FASTEST = 16 << 30  # bytes a second that processes may allocate at most
+PAUSES_S = (0.05, 1.0)  # between two looks at most: if less than NEAR is left, and else
 FIRST = -20  # the nice value of a thread that runs before others
 
 logger = logging.getLogger("interpool.host")
 
 
 class MemoryBrake:
-    """Looks how much is left, and has allocations fail where that is too little.
+    """Looks how much memory is left, and makes allocations fail if that is too little.
 
     Args:
-        rooms: what is left of each limit.
-        data_size: the bytes that ``RLIMIT_DATA`` counts.
-        clock: seconds since any time.
+        rooms: returns what is left of each limit.
+        data_size: returns the bytes that count for ``RLIMIT_DATA``; 0: unknown.
+        clock: returns seconds since any fixed time.
     """
 
     def __init__(
@@ -54,18 +56,22 @@ class MemoryBrake:
         self._rooms = rooms
         self._data_size = data_size
         self._clock = clock
-        self._before: tuple[int, int] | None = None  # the process's limit, while it is another one
+        self._before: tuple[int, int] | None = None  # the process's original limit, while another one is set
         self._is_short = False
-        self._margin = -math.inf  # at the last look: bytes that were left before the end is near
+        self._margin = -math.inf  # bytes that were left above ``NEAR`` at the last look
         self._looked_at = -math.inf
 
     def start(self) -> None:
-        """Look for as long as the process lives."""
+        """Look for as long as the process lives, in a thread of its own."""
         threading.Thread(target=self._run, name="memory", daemon=True).start()
 
     def look(self) -> float:
-        """Do what is due; gives the seconds until it is to look again."""
-        size = self._data_size()  # before what is left, which grows no more meanwhile
+        """Limit the process's growth, or end that limit, as is due now.
+
+        Returns:
+            The seconds until the next look is due.
+        """
+        size = self._data_size()  # first: growth before the next line makes the limit lower
         rooms = self._rooms()
         if not rooms or not size:
             return PAUSES_S[1]
@@ -90,7 +96,8 @@ class MemoryBrake:
             self._lift()
         if was_short and not self._is_short:
             logger.info("memory is to be had again")
-        # Before it can have shrunk to what is near, at that speed; then several times before that is gone.
+        # The next look comes before memory can shrink to NEAR at the greatest speed. Below NEAR, several
+        # looks come before the rest can be gone.
         soonest = min(_near(tightest) / FASTEST / FAST, PAUSES_S[0])
         return min(max(margin / FASTEST, soonest), PAUSES_S[1])
 
@@ -108,7 +115,7 @@ class MemoryBrake:
             self._before = None
 
     def _run(self) -> None:
-        # Or a look comes too late on a machine that is busy. Root may, unless its container may not.
+        # Else a look may come too late on a busy machine. Root may do this, unless its container may not.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
         told = ""
@@ -118,7 +125,7 @@ class MemoryBrake:
                 pause = self.look()
             except (
                 Exception
-            ) as error:  # MemoryError as well: who does not look again leaves the limit as it is
+            ) as error:  # MemoryError as well: if this thread ended, the limit would stay as it is
                 with contextlib.suppress(Exception):
                     if repr(error) != told:  # not once a second
                         logger.exception("the memory that is left cannot be looked after")

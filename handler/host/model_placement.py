@@ -1,20 +1,20 @@
-"""Which interpreters keep which models: dropped when idle or memory is short, loaded ahead of need.
+"""Decides which interpreters keep which models: loads them ahead of need, and drops them when idle.
 
 The rule, once a second:
 
-- A model is *in use* if an interpreter has served it in the last ``INTERPOOL_IDLE_MODEL_S``. It
-  should then be loaded in one interpreter more than it has workers, and in as many more as the
-  pool has in reserve, so that no batch meets one without it; else in one.
-- What is missing is loaded in the background, one model at a time, in an interpreter that is free
-  while another one is, so that no request waits for that. A load that failed is not tried again
-  in that interpreter. It is looked for at once when a worker has got its model, when an interpreter
-  has become ready, and when a load has ended.
-- A model that has interpreters of its own is loaded ahead in none: its calls start them.
-- What is too much is dropped where it has not been served for ``INTERPOOL_IDLE_MODEL_S``, the
-  longest idle first.
-- Where less than ``SHORT`` of the memory is left (see memory.py), nothing is loaded ahead until
-  ``ENOUGH`` is, and each second the one that was idle longest is dropped: first of those that
-  another interpreter keeps too, then of those that nobody has asked for in ``LAST_COPY_S``.
+- A model is *in use* if an interpreter has served it in the last ``INTERPOOL_IDLE_MODEL_S``. It should then
+  be loaded in one interpreter more than it has workers, and in as many more as the pool has in reserve. So
+  every batch finds an interpreter that has the model. A model that is not in use should be loaded in one.
+- Missing models are loaded in the background, one at a time, in a free interpreter. Another interpreter must
+  be free too, so that no request waits for the load. A load that failed is not tried again in that
+  interpreter. The rule also applies at once when a worker has got its model, when an interpreter has become
+  ready, and when a load has ended.
+- A model that has interpreters of its own is never loaded ahead: its calls start these.
+- Superfluous models are dropped in interpreters that have not served them for ``INTERPOOL_IDLE_MODEL_S``,
+  the longest idle first.
+- If less than ``SHORT`` of the memory is left (see memory.py), one model is dropped each second: the one that
+  was idle longest. Models that another interpreter keeps too come first. Then come models that no request has
+  asked for in ``LAST_COPY_S``. Nothing is loaded ahead until ``ENOUGH`` is left again.
 
 A model that was dropped everywhere is loaded by its next request.
 """
@@ -48,12 +48,12 @@ logger = logging.getLogger("interpool.host")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """One of the pool's that may be leased."""
+    """An interpreter of the pool that may be leased."""
 
     number: int
     is_free: bool
-    idle_s: dict[str, float]  # by the directory of each model that it has served
-    owner: str | None = None  # the directory of the model that alone it serves
+    idle_s: dict[str, float]  # seconds, by the directory of each model that it has served
+    owner: str | None = None  # the directory of the only model that it serves; None: it serves any model
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ def plan(
     failed: Collection[tuple[int, str]] = (),
     reserve: int = 0,
 ) -> list[Action]:
-    """What to do now, by the rule above.
+    """The actions that the rule above asks for now.
 
     Args:
         interpreters: those that may be leased.
         workers: the number of workers by their model's directory.
-        idle_model_s: INTERPOOL_IDLE_MODEL_S; 0: every model counts as in use.
-        free_memory: the part of the memory that is left.
+        idle_model_s: INTERPOOL_IDLE_MODEL_S, in seconds; 0: every model counts as in use.
+        free_memory: the part of the memory that is left, 0 to 1.
+        failed: pairs of an interpreter's number and the directory of a model whose load has failed there.
         reserve: the number of interpreters in reserve (``stats``).
-        failed: interpreters, each with a model's directory, in which a load has failed.
     """
     copies = {
         model: sorted(
@@ -145,7 +145,7 @@ def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
 
 @dataclass(frozen=True)
 class _Step:
-    """An action and what it needs: ``run`` tells whether a model was loaded; ``close`` follows always."""
+    """An action and its descriptors. ``run`` returns whether a model was loaded; ``close`` always follows."""
 
     run: Callable[[], bool]
     descriptors: tuple[int, ...] = ()
@@ -159,9 +159,9 @@ class Keeper:
     """Does what ``plan`` says, on a thread of its own. Its methods are for the host's control thread.
 
     Args:
-        idle_model_s: INTERPOOL_IDLE_MODEL_S.
+        idle_model_s: INTERPOOL_IDLE_MODEL_S, in seconds.
         wake: called on that thread after a load; then ``keep`` is due.
-        free_memory: the part of the memory that is left.
+        free_memory: returns the part of the memory that is left, 0 to 1.
     """
 
     def __init__(
@@ -180,11 +180,16 @@ class Keeper:
         self._next = 0.0
 
     def hurry(self) -> None:
-        """Look again at the next ``keep``, however soon that is."""
+        """Have the next ``keep`` apply the rule, however soon it comes."""
         self._next = 0.0
 
     def keep(self, manager: InterpreterManager | None, workers: Collection[Worker]) -> None:
-        """Start what is to be done, unless that was asked for in the last second or is being done."""
+        """Start the actions that are due, unless the last plan is less than a second old or still runs.
+
+        Args:
+            manager: of the interpreters; None: they have not started yet, and nothing is done.
+            workers: the registered workers.
+        """
         now = time.monotonic()
         if self._is_over and self._thread is not None:
             self._thread.join()
@@ -193,7 +198,7 @@ class Keeper:
         if manager is None or now < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = now + EVERY_S
-        # Workers with states of their own have theirs in one interpreter each.
+        # A worker with a state of its own has its model in one interpreter only.
         serving = [worker for worker in workers if worker.state == "connected" and not worker.own_state]
         counts: dict[str, int] = {}
         for worker in serving:
@@ -240,7 +245,7 @@ class Keeper:
         if not load_command:
             return None
         limit_s = worker.load_limit_s
-        # The worker may end meanwhile, and its descriptors' numbers be given to others.
+        # The worker may end meanwhile, and other files may get its descriptors' numbers.
         stdout, stderr = (os.dup(descriptor) for descriptor in worker.stdio)
         token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
 
@@ -261,7 +266,7 @@ class Keeper:
 
 @contextlib.contextmanager
 def _lease(manager: InterpreterManager, action: Action, affinity: str, limit_s: float) -> Iterator[Any]:
-    """A session of the action's interpreter, or None if somebody else has it now."""
+    """A session of the action's interpreter, or None if another call has it now."""
     session = None
     for instance in manager.all_instances():
         if instance.interpreter_id == action.interpreter:
@@ -286,7 +291,7 @@ def _drop(manager: InterpreterManager, action: Action) -> bool:
 def _load(
     manager: InterpreterManager, action: Action, token: str, load_command: bytes, limit_s: float
 ) -> bool | None:
-    """Whether it was loaded; None if somebody else has the interpreter now."""
+    """Load a model; whether it was loaded, or None if another call has the interpreter now."""
     with _lease(manager, action, action.model_dir, limit_s) as session:
         if session is None:
             return None

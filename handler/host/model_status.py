@@ -1,4 +1,4 @@
-"""What a host's status says of each model, in one place: for people, for probes, for Prometheus."""
+"""Derives the state of each model from a host's status, in one place: for people, probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ PATIENCE_S = 30.0
 
 @dataclass
 class ModelView:
-    """A model in one pool. One that was registered twice under a name counts as one.
+    """A model in one pool. A model that was registered twice under a name counts as one.
 
     Attributes:
-        name: that it is registered by.
-        version: likewise.
-        registered: whether it is; one that was goes on counting.
-        workers: how many there are in each state.
+        name: the name that it is registered by.
+        version: the version that it is registered by.
+        registered: whether it is registered now; the counts of a model that was unregistered remain.
+        workers: the number of workers in each state.
         starting: workers that are connected and wait for the model to be loaded.
         awaited: workers that ended and that TorchServe has not started again yet.
         starts: workers so far.
-        restarts: those among them that came in another's place.
+        restarts: those among them that took another's place.
         ends: workers that ended, by reason.
-        interpreters: numbers of those that have served it, and have it loaded as a rule.
-        leases: so far.
-        waits: leases that waited up to each of the pool's bounds, and longer than the one before.
+        interpreters: numbers of the interpreters that have served it, and as a rule have it loaded.
+        leases: leases of interpreters so far.
+        waits: numbers of leases by how long they waited, in the buckets of the pool's bounds.
         waited_s: seconds that leases waited, together.
-        wait_exemplars: of traced waits, by the number of the bound (see ``span_export.Exemplars``).
-        lease_exemplars: likewise of leases.
-        leased: how many of them took how long.
-        leased_s: seconds that they took, together.
-        requests: that were answered.
+        wait_exemplars: of traced waits, by the bucket's number (see ``span_export.Exemplars``).
+        lease_exemplars: of traced leases, likewise.
+        leased: numbers of leases by how long they lasted, in the same buckets.
+        leased_s: seconds that leases lasted, together.
+        requests: requests that were answered.
         failed_requests: those among them whose batch was answered by an error.
         waiting: calls that wait for an interpreter now.
-        longest_wait_s: of these.
-        longest_lease_s: of the leases that have not ended.
-        loads: in interpreters, so far.
-        load_s: seconds that they took, together.
-        failed_loads: so far.
-        reason: of the last load that failed, if none succeeded since.
-        failed_lately: whether that was in the last minutes.
+        longest_wait_s: seconds that the first of these has waited.
+        longest_lease_s: seconds that the longest lease that has not ended has lasted.
+        loads: loads in interpreters so far.
+        load_s: seconds that these loads took, together.
+        failed_loads: loads that failed so far.
+        reason: why the last load failed; "" if one has succeeded since, or none failed.
+        failed_lately: whether that failed load was in the last two minutes.
     """
 
     name: str
@@ -78,12 +78,16 @@ class ModelView:
 
 
 def names_of(pool: HostState) -> dict[str, str]:
-    """Names and versions of the pool's models, by directory."""
+    """The ``name/version`` of each of the pool's registered models, by directory."""
     return {directory: str(model["model"]) for directory, model in pool.get("served", {}).items()}
 
 
 def models_of(pool: HostState) -> list[ModelView]:
-    """The models of a pool whose host described itself so, by name; also those that it had."""
+    """The models of a pool, sorted by name, with those that were unregistered.
+
+    Args:
+        pool: the state that the pool's host has sent.
+    """
     names = names_of(pool)
     gone = pool.get("gone", {})
     views = {name: ModelView(*name.partition("/")[::2]) for name in sorted({*names.values(), *gone})}
@@ -143,7 +147,7 @@ def why_not_ready(pool: HostState, view: ModelView, patience_s: float = PATIENCE
     """Each reason for which the model's next request may not be answered; none if it is ready.
 
     Args:
-        pool: as its host described it.
+        pool: the state that the pool's host has sent.
         view: the model.
         patience_s: seconds that a call may wait for an interpreter.
     """
@@ -155,7 +159,7 @@ def why_not_ready(pool: HostState, view: ModelView, patience_s: float = PATIENCE
         reasons.append("the pool's interpreters have not started yet")
     elif not any(one["state"] in ("free", "leased") for one in stats["interpreters"]):
         reasons.append("every interpreter of the pool was retired")
-    # Those TorchServe has given up; a call of theirs still runs.
+    # TorchServe has given up workers in these two states; a call of theirs still runs.
     workers = {state: count for state, count in view.workers.items() if state not in ("ending", "lost")}
     if others := sum(workers.values()) - workers.get("connected", 0):
         states = ", ".join(f"{count} {state}" for state, count in sorted(workers.items()))

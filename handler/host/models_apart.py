@@ -1,4 +1,4 @@
-"""Models that get processes of their own, whatever their settings say: others have lost much by them."""
+"""Models that get processes of their own, whatever their settings say: they have done much harm to others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _APART = "apart-"  # files in the runtime directory, with an archive's identity 
 
 
 class ModelsApart:
-    """Knows them by their directories. Its methods are for the host's control thread.
+    """Knows these models by their directories. Its methods are for the host's control thread.
 
     Args:
-        runtime_dir: the host's, which the next host finds if this one leaves it.
+        runtime_dir: the host's runtime directory. The next host finds it if this one does not remove it.
     """
 
     def __init__(self, runtime_dir: Path) -> None:
@@ -29,11 +29,11 @@ class ModelsApart:
         self._here.add(model_dir)
 
     def remember(self, model_dir: str) -> None:
-        """Likewise, also by the hosts after this one, which is about to leave."""
+        """Do as ``add`` does, also for the hosts after this one, which is about to leave."""
         self.add(model_dir)
         try:
             (self._runtime_dir / f"{_APART}{identity_of(model_dir)}").touch()
-        except OSError as error:  # it was unregistered meanwhile, say
+        except OSError as error:  # for example, it was unregistered meanwhile
             logger.warning("%s gets no process of its own from the next host: %s", model_dir, error)
 
     def __contains__(self, model_dir: str) -> bool:
@@ -47,9 +47,9 @@ class ModelsApart:
 
     @property
     def remembers(self) -> bool:
-        """Whether the next host is to find something in the runtime directory."""
+        """Whether the runtime directory holds something that the next host must find."""
         return any(self._runtime_dir.glob(f"{_APART}*"))
 
     def forget_models(self) -> None:
-        """Forget those whose directories are gone."""
+        """Forget the models whose directories are gone."""
         self._here = {each for each in self._here if os.path.isdir(each)}
