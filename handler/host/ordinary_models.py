@@ -1,4 +1,4 @@
-"""The host's ordinary models: which of them the pool serves, and which TorchServe's own workers do."""
+"""The host's ordinary models: which of them the pool serves, and which TorchServe's own workers serve."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 
 
 class OrdinaryModels:
-    """Knows them by their directories. Its methods are for the host's control thread.
+    """Knows ordinary models by their directories. Its methods are for the host's control thread.
 
     Args:
-        runtime_dir: the host's, which outlives a host that crashes.
+        runtime_dir: the host's runtime directory, which outlives a host that crashes.
+
+    Attributes:
+        own_directory: whether each thread of this process can have a working directory of its own.
     """
 
     def __init__(self, runtime_dir: Path) -> None:
@@ -49,13 +52,24 @@ class OrdinaryModels:
             marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
 
     def left_to_stock(self, model_dir: str, *, ordinary: bool) -> str:
-        """Why the pool does not serve a model, "" if it does, or has not been asked before."""
+        """Why TorchServe's own workers serve a model, and not the pool; "" if the pool serves it or may try.
+
+        An ordinary model that comes for the first time is checked for obstacles.
+
+        Args:
+            model_dir: the model's directory.
+            ordinary: whether its archive is ordinary.
+
+        Raises:
+            SettingsError: the process lacks memory or descriptors to read the model's files.
+            OSError: the model's files cannot be read.
+        """
         if ordinary and model_dir not in self._stock and model_dir not in self._pooled:
             try:
                 found = obstacles(model_dir)
             except SettingsError as error:
                 if is_shortage(error):
-                    raise  # which says nothing of the model
+                    raise  # a shortage does not show what the model needs
                 return str(error)
             if found:
                 self.leave(model_dir, "; ".join(map(str, found)))
@@ -70,7 +84,16 @@ class OrdinaryModels:
         return worker.registration.model_dir in (self._pooled | self._stock.keys())
 
     def try_out(self, worker: Worker, manager: InterpreterManager, wake: Callable[[], None]) -> None:
-        """Try to load the worker's model, if nobody does already; ``settle`` is due after ``wake``."""
+        """Start a trial of the worker's model, or have the worker wait for the trial that runs already.
+
+        Args:
+            worker: to which TorchServe has connected.
+            manager: of the pool's interpreters.
+            wake: called from the trial's thread at its end; then ``settle`` is due.
+
+        Raises:
+            OSError: the process has no descriptors left, or the model's files cannot be read.
+        """
         directory = worker.registration.model_dir
         if directory in self._trials:
             self._trials[directory].workers.append(worker)
@@ -79,7 +102,7 @@ class OrdinaryModels:
         self._trials[directory] = Trial(manager, worker, marker, wake)
 
     def settle(self) -> list[Worker]:
-        """The workers whose models have been tried since the last time."""
+        """Take the results of the trials that have ended, and return the workers that waited for them."""
         ended = {directory: trial for directory, trial in self._trials.items() if trial.reason is not None}
         workers = []
         for directory, trial in ended.items():
@@ -94,16 +117,27 @@ class OrdinaryModels:
         return workers
 
     def leave(self, model_dir: str, reason: str) -> None:
-        """Leave a model to TorchServe's own workers, from its next worker on."""
+        """Leave a model to TorchServe's own workers, from its next worker on.
+
+        Args:
+            model_dir: the model's directory.
+            reason: why, for the log and for the workers.
+        """
         logger.warning("%s is left to TorchServe's own workers: %s", model_dir, reason)
         self._stock[model_dir] = reason
         self._pooled.discard(model_dir)
 
     def part_with(self, model_dir: str, reason: str, settings: HostSettings) -> None:
-        """Have a model of any kind served by nobody of this process, from its next worker on.
+        """Have this process serve a model of any kind no more, from its next worker on.
 
-        Its workers are processes of their own then: TorchServe's, in which a hermetic model's handler, if it
-        is the one that we know, has a pool to itself. Where that cannot be trusted they are refused.
+        TorchServe's own workers then serve it, each in a process of its own. There a hermetic model's handler
+        makes a pool for that model alone, if it is interpool's own handler. If the handler is another one, or
+        archives must be signed, the model's workers are refused.
+
+        Args:
+            model_dir: the model's directory.
+            reason: why, for the log and for the workers.
+            settings: the host's settings; they say whether archives must be signed.
         """
         if is_hermetic(model_dir) and not _has_our_handler(model_dir, settings):
             logger.error("%s is parked: %s", model_dir, reason)
@@ -112,18 +146,18 @@ class OrdinaryModels:
             self.leave(model_dir, reason)
 
     def parked(self, model_dir: str) -> str:
-        """Why a model's workers are refused, "" if they are not."""
+        """Why a model's workers are refused; "" if they are not."""
         return self._parked.get(model_dir, "")
 
     def forget_models(self) -> None:
-        """Forget those whose directories are gone."""
+        """Forget the models whose directories are gone."""
         self._pooled = {directory for directory in self._pooled if os.path.isdir(directory)}
         self._stock = {each: reason for each, reason in self._stock.items() if os.path.isdir(each)}
         self._parked = {each: reason for each, reason in self._parked.items() if os.path.isdir(each)}
 
 
 def _has_our_handler(model_dir: str, settings: HostSettings) -> bool:
-    """Whether what a worker process would run of a hermetic archive, before it is checked, is ours."""
+    """Whether the code of a hermetic archive that a worker process runs before it checks the rest is ours."""
     if settings.signature_keys:
         return False
     ours = Path(__file__).parents[1] / f"{HANDLER_STEM}.py"
@@ -134,7 +168,11 @@ def _has_our_handler(model_dir: str, settings: HostSettings) -> bool:
 
 
 def identity_of(model_dir: str) -> str:
-    """Tells archives apart, whatever directory TorchServe extracts them to."""
+    """A text that identifies an archive, whatever directory TorchServe extracts it to.
+
+    Raises:
+        OSError: the directory or its manifest cannot be read.
+    """
     files = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(model_dir) if entry.is_file())
     text = (Path(model_dir) / MANIFEST).read_bytes() + repr(files).encode()
     return hashlib.sha256(text).hexdigest()[:16]

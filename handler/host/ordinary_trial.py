@@ -1,10 +1,11 @@
-"""An ordinary model is tried before it is served: loaded in two interpreters, with its own load command.
+"""Tries an ordinary model before the pool serves it: loads it in two interpreters, with its own load command.
 
-What cannot be loaded there, or not twice in a process, is left to TorchServe's own workers; what leaves
-traces in the first has that one to itself, and is tried in no other. That is
-found out between TorchServe's connecting and the first byte that is read of its load command, so that
-its connection can be handed on as it came; and so is the model's directory. TorchServe waits meanwhile as it
-does for a load: a model that takes long is loaded once.
+A model that cannot be loaded there, or not twice in a process, is left to TorchServe's own workers. A model
+that leaves traces in the first interpreter gets that one to itself, and is tried in no other.
+
+The trial takes place after TorchServe has connected, and before the first byte of its load command is read.
+So the connection can be handed on as it came, and the model's directory too. TorchServe waits meanwhile as
+it does for a load. So a model whose load takes long is loaded once only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("interpool.host")
 
 _PAUSE_S = 0.05
-# Of the time that TorchServe waits for a load: with more gone, a second one might not end in what is left.
+# Of the time that TorchServe waits for a load. If the first load takes longer, a second one might not end in
+# time.
 _PART_FOR_THE_FIRST = 1 / 3
 
 
@@ -39,15 +41,19 @@ class Trial:
     """One trial, in a thread of its own. Its attributes are for the host's control thread.
 
     Args:
-        manager: the pool.
+        manager: of the pool's interpreters.
         first: the worker whose load command is used.
-        marker: a file that stands there meanwhile: what a host finds that starts after a crash.
+        marker: a file that exists during the trial. If the host crashes, the next host finds it.
         wake: called from the trial's thread at its end.
 
     Attributes:
-        workers: those that wait for its end.
-        reason: why the pool does not serve the model, "" if it does; None until the end.
-        came_to_nothing: whether TorchServe left before it was over; another worker's may be.
+        workers: the workers that wait for its end.
+        reason: why the pool does not serve the model; "" if it does, None until the trial has ended.
+        came_to_nothing: whether TorchServe closed the connection before the end. The trial then shows
+            nothing, and the next worker's trial may.
+
+    Raises:
+        OSError: the process has no descriptors left.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class Trial:
         self._wake = wake
         self._channel = first.channel
         self._stream: socket.socket | None = None
-        with contextlib.ExitStack() as opened:  # there may be no descriptor for the next one
+        with contextlib.ExitStack() as opened:  # closes what is open if no descriptor is left for the next
             if first.stream is not None:
                 self._stream = opened.enter_context(socket.socket(fileno=os.dup(first.stream.fileno())))
 
@@ -69,11 +75,11 @@ class Trial:
                 opened.callback(os.close, descriptor)
                 return descriptor
 
-            # What the load prints goes to the model log once it has succeeded: else the stock worker
-            # says it all again.
+            # The load's output goes to the model log only after it has succeeded. Else the stock worker
+            # prints it all again.
             self._output = [keep(os.memfd_create(name, os.MFD_CLOEXEC)) for name in ("stdout", "stderr")]
             self._log = [keep(os.dup(descriptor)) for descriptor in first.stdio]
-            self._opened = opened.pop_all()  # the thread's from now on: it may be over at once
+            self._opened = opened.pop_all()  # for the thread from now on, which may end at once
         try:
             self._start(first)
         except BaseException:
@@ -116,7 +122,7 @@ class Trial:
         tried: list[int] = []
         began = time.monotonic()
         reason, apart = self._load_in_any(tried)
-        if reason and apart:  # what is in its way here is not in an interpreter of its own
+        if reason and apart:  # the obstacle is absent in an interpreter of its own
             logger.info("%s is tried by itself: %s", self._directory, apart)
             self._manager.isolate(self._directory)
             reason, _ = self._load_in_any(tried)
@@ -127,7 +133,7 @@ class Trial:
         while not (reason or apart or lasts) and (other := self._another(tried)) is not None:
             tried.append(other.interpreter_id)
             with (
-                contextlib.suppress(InterpreterRetiredError),  # another's trial cost it: there are more
+                contextlib.suppress(InterpreterRetiredError),  # another model's trial retired it
                 other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session,
             ):
                 reason, apart = self._load(session)
@@ -146,7 +152,10 @@ class Trial:
             return self._load(session)
 
     def _another(self, tried: list[int]) -> Any | None:
-        """One that is none of these, waited for if it is on its way; None if there is none for now."""
+        """An interpreter that is none of these and no model's own, or None.
+
+        It waits for one that is being started.
+        """
         while True:
             stats = self._manager.stats()
             entries: Any = stats["interpreters"]
@@ -168,7 +177,7 @@ class Trial:
             return not isinstance(error, BlockingIOError)
 
     def _load(self, session: Any) -> tuple[str, str]:
-        """Why it cannot be loaded there, and why it is to have interpreters of its own; "" if not."""
+        """Load the model; why that cannot be, and why it needs interpreters of its own; "" if neither."""
         try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
         source: int | bytes = b""
         if self._stream is not None:
@@ -181,7 +190,7 @@ class Trial:
         return " ".join(reason.split()), apart
 
     def _say(self) -> None:
-        """Pass on what the first load printed, to the model log or, if it came to nothing, to the host's."""
+        """Pass on the first load's output: to the model log, or to the host's log if the trial failed."""
         for output, log, length in zip(self._output, self._log, self._said, strict=True):
             text = os.pread(output, length, 0)
             if self.reason:

@@ -1,9 +1,9 @@
-"""Room for the other models while calls that last hold every interpreter.
+"""Gives the other models room while long calls hold every interpreter.
 
-Nobody knows of a call how long it will take, and a lease is not taken back. So the calls of one model may
-come to hold all interpreters of a pool, whatever its size: until their limit is over, or TorchServe's
-patience. The others wait only until that shows: then the pool grows by one beyond its size, for models
-that have no interpreter at all; and by another one if that is held by such a call, too.
+The pool cannot know how long a call will take, and it takes no lease back. So the calls of one model may come
+to hold all interpreters, whatever the pool's size. They hold them until their limit or TorchServe's timeout.
+The other models wait only until that is evident. Then the pool grows by one beyond its size, for models that
+have no interpreter at all. It grows by another one if a long call holds that one, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ HELD_S = 5.0
 
 
 def holders(stats: PoolState) -> dict[str, float]:
-    """The models whose calls hold every interpreter for long, and each one's longest in seconds; else {}."""
+    """The models whose long calls hold all interpreters, each with the seconds of its longest; else {}.
+
+    A call is long if it has lasted for ``HELD_S``. The result is {} if any interpreter has no such call.
+    """
     active = sharing(stats)
     found: dict[str, float] = {}
     for one in active:
@@ -36,9 +39,9 @@ def relieved_size(stats: PoolState, size: tuple[int, int], has_memory: Callable[
     """The minimum and maximum size that the pool should have now.
 
     Args:
-        stats: what the pool does.
-        size: what it has without need.
-        has_memory: for one more interpreter; asked only where one is needed.
+        stats: the state of the pool.
+        size: the minimum and maximum size that it has if no model lacks an interpreter.
+        has_memory: returns whether there is memory for one more interpreter; called only if one is needed.
     """
     smallest, largest = size
     active = sharing(stats)
@@ -55,11 +58,11 @@ def relieved_size(stats: PoolState, size: tuple[int, int], has_memory: Callable[
 
 
 def describe(stats: PoolState, names: dict[str, str]) -> str:
-    """Why a pool does not serve everybody now, for people; "" if it does.
+    """Why the pool does not serve all models now, for people; "" if it does.
 
     Args:
-        stats: what the pool does.
-        names: of the models, by directory.
+        stats: the state of the pool.
+        names: the models' names, by directory.
     """
     if all(one["state"] in ("parked", "retired") for one in stats["interpreters"]):
         return f"no interpreter is left, and none starts: {stats['failure']}" if stats["failure"] else ""

@@ -1,13 +1,12 @@
-"""Every live pool of this user as Prometheus metrics, and as probes, asked at each scrape.
+"""Exports every live pool of this user as Prometheus metrics, and answers probes.
 
-``interpool serve`` starts it beside TorchServe where ``INTERPOOL_METRICS_ADDRESS`` is set;
-``interpool exporter`` runs it by itself. A process of its own: hosts come and go, one address
-stays, and no pool waits for a scrape. It keeps nothing between scrapes. Counters are the hosts'
-own and begin again with a new host, which is what Prometheus expects of them.
+``interpool serve`` starts the exporter beside TorchServe if ``INTERPOOL_METRICS_ADDRESS`` is set;
+``interpool exporter`` runs it by itself. It is a process of its own: hosts come and go, its address stays,
+and no pool waits for a scrape. It asks the hosts at each scrape, and keeps nothing between scrapes. The
+counters are the hosts' own. They begin again with a new host, as Prometheus expects.
 
-As a program (``python -m interpool.handler.host.prometheus --socket=FD --beside=PID``) it answers on
-a socket that it was handed, for as long as that process lives, or the TorchServe that it left
-behind.
+As a program (``python -m interpool.handler.host.prometheus --socket=FD --beside=PID``) it answers on a socket
+that it inherits. It does so as long as that process lives, or the TorchServe that the process has started.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from interpool.handler.torchserve import running_frontend
 if TYPE_CHECKING:
     from interpool.native.pool.states import PoolState
 
-# Of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
+# The labels of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
 POOL = ("server", "pool")
 BUILD = {"version": "interpool", "torch": "torch", "torchserve": "torchserve"}  # distributions, by label
 MODEL = (*POOL, "model", "version")
 STATES = ("free", "leased", "parked")
 WORKER_STATES = ("waiting", "listening", "connected", "ending", "lost")
-RELEASE_S = 3.0  # for the exporter of a server that has just been stopped: it looks once a second
+RELEASE_S = 3.0  # wait so long for the exporter of a stopped server to end: it looks once a second
 RETRY_S = 0.1
 ANSWER_S = 5.0
 
@@ -252,7 +251,7 @@ MODEL_METRICS: tuple[
 )
 
 
-# Name, help, and how many of a model's leases took how long, and all together; and exemplars, by bucket.
+# Name, help, and of a model's leases the numbers by bucket, the seconds together, and exemplars by bucket.
 HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelView], tuple[list[int], float, Exemplars]]], ...] = (
     (
         "interpool_lease_wait_seconds",
@@ -271,18 +270,18 @@ class PoolCollector(Collector):
     """Asks the hosts at each scrape.
 
     Args:
-        ask: gives the pools' states as their hosts describe them, and which hosts did not answer.
+        ask: returns the states that the pools' hosts have sent, and texts on the hosts that did not answer.
     """
 
     def __init__(self, ask: Callable[[], tuple[list[HostState], list[str]]] = ask_hosts) -> None:
         self._ask = ask
 
     def describe(self) -> Iterable[Metric]:
-        """All metrics without samples, so that registering asks no host."""
+        """All metrics without samples, so that registering the collector asks no host."""
         return self._metrics([], [])
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics, in one look at each host."""
+        """All metrics; each host is asked once."""
         return self._metrics(*self._ask())
 
     @staticmethod
@@ -324,7 +323,7 @@ class PoolCollector(Collector):
 
 
 def _direct_metrics(pools: list[tuple[tuple[str, str], HostState]]) -> Iterator[Metric]:
-    """What direct addresses have answered; pools without one have no samples."""
+    """The metrics of direct addresses; pools without one have no samples."""
     answers = CounterMetricFamily(
         "interpool_direct_requests",
         "Requests that the direct address answered, by status.",
@@ -355,7 +354,7 @@ def _direct_metrics(pools: list[tuple[tuple[str, str], HostState]]) -> Iterator[
 
 
 def _bucket(bound: str, total: int, traced: Traced | None) -> tuple[str, float] | tuple[str, float, Exemplar]:
-    """With its exemplar, if it has one: OpenMetrics shows it, Prometheus's older format leaves it out."""
+    """A bucket with its exemplar, if it has one. OpenMetrics shows it; Prometheus's older format does not."""
     if traced is None:
         return bound, total
     trace, span, seconds, ended = traced
@@ -368,10 +367,14 @@ def _add(family: Any, values: tuple[str, ...], samples: Samples) -> None:
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket at ``[http://]HOST:PORT``; raises SettingsError.
+    """A listening socket for the metrics.
 
-    Without a host it is this machine's loopback address: who has a model's name and its load has
-    no business outside, unless the operator says so.
+    Args:
+        address: ``[http://]HOST:PORT``. Without a host it is this machine's loopback address: models' names
+            and load are not shown to other machines unless the operator says so.
+
+    Raises:
+        SettingsError: the address is malformed, or nothing can listen there.
     """
     try:
         return _listen(*_host_and_port(address))
@@ -380,9 +383,12 @@ def listen(address: str) -> socket.socket:
 
 
 def listen_beside_others(address: str) -> socket.socket | None:
-    """``listen`` for a server's own exporter; None where another server's answers there already.
+    """Do as ``listen`` does, for a server's own exporter; None if another server's exporter answers there.
 
-    The exporter of a server that was stopped a moment ago is waited for.
+    It waits for the exporter of a server that was stopped a moment ago to end.
+
+    Raises:
+        SettingsError: as for ``listen``.
     """
     host, port = _host_and_port(address)
     patience = time.monotonic() + RELEASE_S
@@ -425,7 +431,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _is_exporter(host: str, port: int) -> bool:
-    """Whether one of interpool's answers there."""
+    """Whether an exporter of interpool's answers there."""
     with contextlib.closing(http.client.HTTPConnection(host, port, timeout=ANSWER_S)) as connection:
         try:
             connection.request("GET", "/metrics?name[]=interpool_pools")
@@ -435,20 +441,25 @@ def _is_exporter(host: str, port: int) -> bool:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 10.0  # a client that says nothing must not keep a thread for ever
+    timeout = 10.0  # seconds: a client that sends nothing must not keep a thread for ever
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Scrapes are not worth a line each."""
+        """Write no log line for a scrape."""
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where Prometheus finds the metrics."""
+    """The URL at which Prometheus finds the metrics."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
 
 
 def serve_metrics(listener: socket.socket, until: Callable[[], bool]) -> None:
-    """Answer scrapes, each in a thread of its own, until ``until()`` says so."""
+    """Answer scrapes, each in a thread of its own.
+
+    Args:
+        listener: a listening socket.
+        until: returns whether to stop; called at least once a second.
+    """
     registry = CollectorRegistry()
     registry.register(PoolCollector())
     app = with_probes(make_wsgi_app(registry), ask_hosts)
@@ -470,7 +481,7 @@ def serve_metrics(listener: socket.socket, until: Callable[[], bool]) -> None:
 
 
 def beside(pid: int) -> Callable[[], bool]:
-    """Whether a process has ended, and with it TorchServe, if that is what it started."""
+    """A function that returns whether a process has ended, and with it the TorchServe that it started."""
     watched = _pidfd(pid)
 
     def over() -> bool:

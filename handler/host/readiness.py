@@ -1,4 +1,4 @@
-"""Is a model ready? The answer for ``interpool status --check`` and for ``GET /ready``."""
+"""Finds whether a model is ready, for ``interpool status --check`` and for ``GET /ready``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Readiness:
 
 
 def readiness(pools: list[HostState], name: str, patience_s: float = PATIENCE_S) -> list[Readiness]:
-    """Of each registered model that goes by that name; ``*``: of all.
+    """The readiness of each registered model of that name.
 
     Args:
-        pools: as their hosts described them.
-        name: a model's name, with or without ``/version``.
+        pools: the states that the pools' hosts have sent.
+        name: a model's name, with or without ``/version``; ``*``: every model.
         patience_s: seconds that a call may wait for an interpreter.
     """
     return [
@@ -49,7 +49,12 @@ def readiness(pools: list[HostState], name: str, patience_s: float = PATIENCE_S)
 
 
 def why_absent(pools: list[HostState], name: str) -> str:
-    """Why no pool serves a model of that name, and which ones they serve, for people."""
+    """Why no pool serves a model of that name, and which models the pools serve, for people.
+
+    Args:
+        pools: the states that the pools' hosts have sent.
+        name: a model's name, with or without ``/version``; ``*``: any model.
+    """
     views = [view for pool in pools for view in models_of(pool)]
     failed = [view.reason for view in views if view.is_called(name) and view.reason]
     what = "any model" if name == ANY else f"a model {name!r}"
@@ -59,17 +64,21 @@ def why_absent(pools: list[HostState], name: str) -> str:
 
 
 def answer_of(found: list[Readiness]) -> dict[str, Any]:
-    """As JSON: ``ready``, whether all are, and ``models``."""
+    """The JSON object of an answer: ``ready`` says whether all are, and ``models`` has each."""
     return {"ready": not any(one.reasons for one in found), "models": [vars(one) for one in found]}
 
 
 def with_probes(
     app: WSGIApplication, ask: Callable[[], tuple[list[HostState], list[str]]]
 ) -> WSGIApplication:
-    """The application, and ``GET /ready`` and ``GET /health`` beside it, which answer JSON.
+    """Add ``GET /ready`` and ``GET /health``, which answer JSON, to an application.
 
-    ``/ready`` is 200 if every registered model is ready, or with ``?model=NAME`` that one; else 503 with the
-    reasons. ``/health`` is 200 if every host that listens answers; else 503.
+    ``/ready`` answers 200 if every registered model is ready, or with ``?model=NAME`` if that one is. Else it
+    answers 503 with the reasons. ``/health`` answers 200 if every host that listens answers; else 503.
+
+    Args:
+        app: answers all other paths.
+        ask: returns the states that the pools' hosts have sent, and texts on the hosts that did not answer.
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

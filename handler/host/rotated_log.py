@@ -1,8 +1,8 @@
-"""The file of the host's log, and how large it gets.
+"""Rotates the file of the host's log by its size.
 
-Descriptor 2 is the log, and 1 as soon as nobody waits for the host's start: what native code prints goes
-there as well. So a file is exchanged below these descriptors, and by its size, also if others have written
-to it.
+Descriptor 2 is the log. Descriptor 1 is the log too, as soon as no shim waits for the host's start. Native
+code prints to these descriptors as well. So the file is exchanged below the descriptors. Its size decides,
+whichever code has written to it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _DESCRIPTORS = (1, 2)
 
 
 class RotatedLog(RotatingFileHandler):
-    """The file that descriptor 2 leads to; once it is large enough, or somebody has moved it, another one.
+    """Exchanges the log's file once it is large enough, or another program has moved it.
 
     Args:
-        path: of the file.
-        most_bytes: in it; 0: any number.
-        kept: how many earlier ones are.
+        path: of the file that descriptor 2 leads to.
+        most_bytes: the size in bytes at which another file begins; 0: there is no limit.
+        kept: how many earlier files are kept.
     """
 
     def __init__(self, path: str, most_bytes: int, kept: int) -> None:
@@ -41,11 +41,15 @@ class RotatedLog(RotatingFileHandler):
         return open(descriptor, "a", encoding=self.encoding, errors="backslashreplace")
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802
-        """Never while a line is written: ``look`` decides, which sees what native code has written, too."""
+        """Never rotate while a line is written. ``look`` decides: it also counts native code's output."""
         return False
 
     def look(self) -> None:
-        """Begin another file if it is time; raises OSError."""
+        """Begin another file if it is time.
+
+        Raises:
+            OSError: that has failed.
+        """
         self.acquire()
         try:
             before = self.stream
@@ -59,7 +63,7 @@ class RotatedLog(RotatingFileHandler):
             self.release()
 
     def _is_moved(self, stream: io.TextIOWrapper) -> bool:
-        """Whether another server with that log directory, or logrotate, has moved what is written to."""
+        """Whether another server with that log directory, or logrotate, has moved the file of this stream."""
         try:
             return not os.path.samestat(os.stat(self.baseFilename), os.fstat(stream.fileno()))
         except FileNotFoundError:
@@ -69,7 +73,7 @@ class RotatedLog(RotatingFileHandler):
 def install(environment: Mapping[str, str] = os.environ) -> None:
     """Have the log rotated from now on, if it is a file of the host's own.
 
-    What the environment cannot say is refused with all settings.
+    A wrong value in the environment is refused with all settings.
     """
     if not stat.S_ISREG(os.fstat(2).st_mode) or environment.get("INTERPOOL_LOG_TO") == "stdout":
         return
@@ -82,7 +86,7 @@ def install(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def look() -> None:
-    """Rotate the log if it is time. If that fails, it is tried again at the next look."""
+    """Rotate the log if it is time. If that fails, the next look tries it again."""
     for handler in logging.root.handlers:
         if isinstance(handler, RotatedLog):
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""The directories in which shims and hosts meet: those of servers that are gone are removed.
+"""Removes the runtime directories, in which shims and hosts meet, of servers that are gone.
 
-A host holds its directory (``shim.hold``), and who starts one has the lock in it. A process id in a name says
-something only in the system and PID namespace that the name gives. Of other containers, and of other
-machines, nothing is removed that was of use within a day.
+A host holds its directory (``shim.hold``), and a process that starts a host has the lock in it. The process
+id in a directory's name is valid only in the system and PID namespace that the name gives. A directory of
+another container or machine is removed only if it was not used for a day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ _NAME = re.compile(r"(?P<pid>\d+)-(?P<start>\d*)-(?:(?P<system>[0-9a-f]{8}\.[0-9
 
 
 def remove_stale(base: Path) -> None:
-    """Remove those of TorchServe instances that are gone."""
+    """Remove the runtime directories of TorchServe instances that are gone.
+
+    Args:
+        base: the directory that holds the runtime directories.
+
+    Raises:
+        OSError: that directory cannot be read.
+    """
     for directory in base.iterdir():
         if _is_stale(directory):
             with unheld(directory) as is_free, _nobody_starts(directory) as is_quiet:
@@ -46,7 +53,7 @@ def _is_stale(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def _nobody_starts(directory: Path) -> Iterator[bool]:
-    """Whether nobody has the lock under which a host starts; if so, nobody gets it meanwhile."""
+    """Whether no process has the lock under which a host starts; if so, none gets it meanwhile."""
     try:
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
