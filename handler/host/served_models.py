@@ -1,7 +1,7 @@
-"""What a host knows of the models that it serves, for who asks how they are.
+"""Records what has happened to a host's models, for its status.
 
-Counts only ever grow, for as long as the host lives: those of a model that is gone go on with
-the next one of its name, and a registration that failed is not forgotten before anybody asked.
+Counts only grow, as long as the host lives. The counts of a model that is gone continue with the next model
+of its name. A registration that failed stays in the status after the model is gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from interpool.handler.worker_reports import Report
 if TYPE_CHECKING:
     from interpool.handler.host.host_state import ServedState
 
-# TorchServe has restarted a worker by then, or has no wish to. And what failed once is tried
-# again when requests come, which a model that is not ready for ever would not get.
+# By then TorchServe has restarted a worker, or will not. After so long, a failed load does not make its model
+# count as not ready any more: the next request tries the load again, and a load balancer sends none to a
+# model that is not ready.
 RESTART_S = 120.0
-# Each call of a model that does not come back costs an interpreter, which is never had back: so many are
-# a mishap, one more is the model's way.
+# Each call of a model that does not return costs an interpreter for ever. So many such calls may be an
+# accident; one more shows that the model does it again.
 LOSSES_BORNE = 2
 GONE_LIMIT = 500  # names
 
@@ -36,8 +37,8 @@ class End(StrEnum):
     SHIM_GONE = "shim_gone"
     LOAD_FAILED = "load_failed"
     MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
-    DEVICE_LOST = "device_lost"  # the process can use its GPU no more, by what this model did or another one
-    GIVEN_UP = "given_up"  # a call of it was interrupted, and did not come back
+    DEVICE_LOST = "device_lost"  # the process can use its GPU no more, because of this model or another one
+    GIVEN_UP = "given_up"  # a call of it was interrupted, and did not return
     REPLACED = "replaced"
     REFUSED = "refused"
     LEFT_TO_STOCK = "left_to_stock"  # an ordinary model that needs a process of its own
@@ -46,28 +47,28 @@ class End(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-# What an interpreter says of a worker that is about to end.
+# By the kind of an interpreter's report on a worker that is about to end.
 TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "device_lost": End.DEVICE_LOST}
 
 
 @dataclass
 class ServedModel:
-    """One registered model: what became of its workers and its loads.
+    """One registered model, with the counts of its workers and its loads.
 
     Attributes:
-        name: the name that it is registered by, and its version; until its first load its archive's.
+        name: the name that it is registered by, and its version; until its first load, the archive's name.
         loads: how often an interpreter loaded it.
-        load_s: seconds that this took, together.
-        failed_loads: how often that failed.
+        load_s: seconds that these loads took, together.
+        failed_loads: loads that failed.
         worker_starts: workers that were registered for it.
-        worker_restarts: those among them that came in another's place.
-        worker_ends: by reason.
-        reason: of the last load that failed, until one succeeds.
-        given_up: calls that did not come back and cost their interpreters.
-        parting_reason: says so.
-        traces: why it has interpreters of its own, "" if it has none.
+        worker_restarts: those among them that took another's place.
+        worker_ends: workers that ended, by reason.
+        reason: why the last load failed; "" if one has succeeded since, or none failed.
+        given_up: calls that did not return and cost their interpreters.
+        parting_reason: text on these calls, for people; "" if there were none.
+        traces: why it has interpreters of its own; "" if it has none.
         archive: the name in its archive, without a version.
-        exemplars: of its latencies, of traced calls.
+        exemplars: the latencies of traced calls.
     """
 
     name: str
@@ -85,11 +86,14 @@ class ServedModel:
     exemplars: Exemplars = field(default_factory=Exemplars)
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
-    _lost: dict[str, float] = field(default_factory=dict)  # address, and when
+    _lost: dict[str, float] = field(default_factory=dict)  # address, and when its worker failed
 
     def worker_began(self, address: str) -> None:
-        """A worker is registered. TorchServe gives a place's name to its next worker only."""
-        # Others' workers do not come back: TorchServe numbers its workers upwards.
+        """Note that a worker is registered at an address.
+
+        TorchServe gives an address only to the worker that replaces the last one there.
+        """
+        # Old addresses do not come back, as TorchServe numbers its workers upwards.
         self._places, self._lost = _of_late(self._places), _of_late(self._lost)
         self.worker_starts += 1
         self.worker_restarts += address in self._places
@@ -97,14 +101,19 @@ class ServedModel:
         self._lost.pop(address, None)
 
     def worker_ended(self, address: str, why: End) -> None:
-        """A worker has ended, and another may come in its place."""
+        """Note that a worker has ended; another one may take its place.
+
+        Args:
+            address: of the worker.
+            why: the reason.
+        """
         self.worker_ends[why] += 1
         self._places[address] = time.monotonic()
         if why in (End.LOAD_FAILED, End.MODEL_EXIT, End.DEVICE_LOST, End.GIVEN_UP):
             self._lost[address] = time.monotonic()
 
     def note(self, report: Report) -> None:
-        """Take what an interpreter said."""
+        """Count a load that an interpreter has reported."""
         if report.kind == "loaded":
             self.loads += 1
             self.load_s += report.seconds
@@ -115,14 +124,14 @@ class ServedModel:
             self._failed_at = time.monotonic()
 
     def lose(self, reason: str) -> bool:
-        """A call of it did not come back; True if no interpreter should be risked for it any more."""
+        """Note that a call did not return; True if this process should not serve the model any more."""
         self.given_up += 1
         count = f"{self.given_up} of its calls did not come back, and each cost an interpreter"
         self.parting_reason = f"{count}. The last: {reason}"
         return self.given_up > LOSSES_BORNE
 
     def add(self, other: ServedModel) -> None:
-        """Go on with another one's counts."""
+        """Add another model's counts to these."""
         self.loads += other.loads
         self.load_s += other.load_s
         self.failed_loads += other.failed_loads
@@ -154,37 +163,42 @@ class ServedModel:
 
 
 def _of_late(ended: dict[str, float]) -> dict[str, float]:
-    """Those in whose place another worker may still come."""
+    """Those addresses at which another worker may still start."""
     now = time.monotonic()
     return {address: since for address, since in ended.items() if now - since < RESTART_S}
 
 
 class ServedModels:
-    """The models of a host, by directory, and what is left of those that are gone."""
+    """The models of a host, by directory, and the counts of those that are gone."""
 
     def __init__(self) -> None:
         self._here: dict[str, ServedModel] = {}
         self._gone: dict[str, ServedModel] = {}  # by name
 
     def get(self, model_dir: str) -> ServedModel | None:
-        """The model in that directory."""
+        """The model in that directory; None if it is not known."""
         return self._here.get(model_dir)
 
     def register(self, model_dir: str, name: str) -> ServedModel:
-        """The model in that directory, which it has been or is from now on."""
+        """The model in that directory; it is added if it is not known yet.
+
+        Args:
+            model_dir: the directory.
+            name: ``name/version``, for a model that is added.
+        """
         return self._here.setdefault(model_dir, ServedModel(name, archive=name.partition("/")[0]))
 
     def traces_before(self, name: str) -> str:
-        """What an earlier model whose archive had that name, of any version, has left; "" if nothing."""
+        """The traces that an earlier model whose archive had that name, of any version, left; "" if none."""
         each = (model for model in self._gone.values() if model.archive == name)
         return next((model.traces for model in each if model.traces), "")
 
     def names(self) -> dict[str, str]:
-        """The models' names and versions, by directory."""
+        """The ``name/version`` of each registered model, by directory."""
         return {model_dir: model.name for model_dir, model in self._here.items()}
 
     def forget(self) -> None:
-        """Note which ones were unregistered: their directories are gone."""
+        """Note which models were unregistered: their directories are gone."""
         for model_dir in [one for one in self._here if not os.path.isdir(one)]:
             model = self._here.pop(model_dir)
             before = self._gone.pop(model.name, None)
@@ -195,9 +209,9 @@ class ServedModels:
                 del self._gone[next(iter(self._gone))]
 
     def here(self) -> dict[str, ServedState]:
-        """The registered ones by directory, for the host's status."""
+        """The registered models by directory, for the host's status."""
         return {model_dir: model.describe() for model_dir, model in self._here.items()}
 
     def gone(self) -> dict[str, ServedState]:
-        """Those that were unregistered by name and version, for the host's status."""
+        """The models that were unregistered, by ``name/version``, for the host's status."""
         return {name: model.describe() for name, model in self._gone.items()}

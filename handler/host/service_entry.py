@@ -1,4 +1,4 @@
-"""Where the host finds the service in its interpreters, and how long a load may take there."""
+"""Names of the service that the host runs in its interpreters, and how long a load may take there."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ SERVICE_FUNCTION = "WorkerService"
 TRACED_MODULE = "interpool.handler.backend.traced"
 TRACED_FUNCTION = "TracedService"
 STDIO_MODULE = "interpool.handler.backend.stdio"
-# For a load that the host starts itself: what TorchServe gives its own if no setting says otherwise.
+# Seconds for a load that the host starts itself: TorchServe's default for its own loads.
 LOAD_LIMIT_S = 120.0

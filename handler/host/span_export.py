@@ -1,7 +1,7 @@
-"""The host's end of traces: spans that interpreters have made are exported by this process.
+"""Exports the spans that interpreters have made, from the host's process.
 
 So there is one exporter, one queue and one thread for all interpreters. OpenTelemetry's SDK sets them up
-by its own environment variables. Where these ask for no traces, nothing of it is imported.
+from its own environment variables. If these ask for no traces, nothing of the SDK is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from interpool.handler.host.host_state import Exemplar, ExemplarsState
 
-SERVICE_NAME = "interpool"  # where no variable of OpenTelemetry's names one
+SERVICE_NAME = "interpool"  # if no variable of OpenTelemetry's names another one
 FLUSH_S = 3.0
 
 logger = logging.getLogger("interpool.host")
@@ -33,17 +33,22 @@ def are_made() -> bool:
 
 @dataclass
 class Exemplars:
-    """Of a model's latencies, the last traced one in each bucket of a histogram, by the bucket's number."""
+    """The last traced latency of a model in each bucket of a histogram, by the bucket's number.
+
+    Attributes:
+        waits: of waits for an interpreter.
+        leased: of leases of an interpreter.
+    """
 
     waits: dict[int, Exemplar] = field(default_factory=dict)
     leased: dict[int, Exemplar] = field(default_factory=dict)
 
     def note(self, span: ReadableSpan, bounds: Sequence[float]) -> None:
-        """Take a span; only a wait and a lease count.
+        """Take a span; all but those of waits and leases are ignored.
 
         Args:
-            span: that was sampled.
-            bounds: upper ones, of the histograms' buckets.
+            span: a span that was sampled.
+            bounds: the upper bounds of the histograms' buckets, in seconds.
         """
         kept = {spans.QUEUE: self.waits, spans.LEASE: self.leased}.get(span.name)
         scope = span.instrumentation_scope
@@ -56,19 +61,19 @@ class Exemplars:
         kept[bisect_left(bounds, took)] = trace, own, took, span.end_time / 1e9
 
     def describe(self) -> ExemplarsState:
-        """For the host's status, as JSON has it."""
+        """The exemplars for the host's status, as JSON has them."""
         return {"waits": list(self.waits.items()), "leased": list(self.leased.items())}
 
 
 class SpanExport:
-    """Exports what interpreters have made. Its methods are for the host's control thread.
+    """Exports the spans that interpreters have made. Its methods are for the host's control thread.
 
     Args:
         server: TorchServe's inference address.
         pool: the pool's name.
 
     Raises:
-        Exception: what the SDK has against its variables.
+        Exception: the SDK does not accept its environment variables. It may raise any type.
     """
 
     def __init__(self, server: str, pool: str) -> None:
@@ -92,9 +97,9 @@ class SpanExport:
         """Export spans that have ended.
 
         Args:
-            encoded: by ``spans.encode``.
-            exemplars: of the model that they are of, None if it is gone.
-            bounds: see ``Exemplars``.
+            encoded: the spans, each as ``spans.encode`` has encoded it.
+            exemplars: those of the spans' model; None if that is gone.
+            bounds: the upper bounds of the histograms' buckets, in seconds.
         """
         for each in encoded:
             span = spans.decode(each, self._resource)
@@ -104,7 +109,7 @@ class SpanExport:
                 exemplars.note(span, bounds)
 
     def close(self) -> None:
-        """Export what is left, as far as there is time: an exporter waits for a server that is gone."""
+        """Export what is left, for ``FLUSH_S`` at most: an exporter may wait for a server that is gone."""
         closing = [threading.Thread(target=processor.shutdown, daemon=True) for processor in self._processors]
         for thread in closing:
             thread.start()
@@ -113,10 +118,15 @@ class SpanExport:
 
 
 def exporter_of_environment(server: str, pool: str) -> SpanExport | None:
-    """What exports this host's traces; None if none are wanted, or can be: then the log says why."""
+    """The exporter of this host's traces; None if none are wanted or can be made. The log says why not.
+
+    Args:
+        server: TorchServe's inference address.
+        pool: the pool's name.
+    """
     if not spans.are_wanted():
         return None
-    # A server that could serve is not stopped by where its traces would go.
+    # A server that can serve must not fail because its traces cannot be exported.
     if not spans.can_be_made():
         logger.error(
             "no traces: opentelemetry-sdk is not installed. What to do: pip install 'interpool[tracing]'"
