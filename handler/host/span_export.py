@@ -109,7 +109,7 @@ class SpanExport:
                 exemplars.note(span, bounds)
 
     def close(self) -> None:
-        """Export what is left, for ``FLUSH_S`` at most: an exporter may wait for a server that is gone."""
+        """Export what is left; an exporter gets ``FLUSH_S`` at most, as its server may be gone."""
         closing = [threading.Thread(target=processor.shutdown, daemon=True) for processor in self._processors]
         for thread in closing:
             thread.start()

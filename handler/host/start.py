@@ -1,10 +1,10 @@
-"""The pool host's process: started by the first shim that finds no host, or ahead of it.
+"""Runs the pool host's process. The first shim that finds no host starts it, or it is started ahead of that.
 
-``python -m interpool.handler.host.start --frontend=PID --runtime-dir=DIR --pool=NAME [--ahead]
-[--lock=FD]``, under the instance's lock and with a pipe as stdout, on which it says ``listening``. One that
-is started in the place of a host that died has the lock itself, as nobody waits for it yet.
+The command is ``python -m interpool.handler.host.start --frontend=PID --runtime-dir=DIR --pool=NAME [--ahead]
+[--lock=FD]``. It runs under the instance's lock, with a pipe as stdout, to which it writes ``listening``. A
+host that replaces one that died has the lock itself, as no shim waits for it yet.
 
-The first interpreter is what takes longest, so it is started before the rest of the host is imported.
+The first interpreter takes longest to start. So its start begins before the rest of the host is imported.
 """
 
 from __future__ import annotations
@@ -29,15 +29,22 @@ if TYPE_CHECKING:
     from interpool.handler.config import HostSettings
     from interpool.handler.direct.beside import DirectAddress
 
-# An interpreter that starts asks this Python for each private copy. By default it would wait 5 ms for
-# each, as long as something is imported here.
+# An interpreter that starts asks this Python for each private copy. By default, each time, it would wait 5 ms
+# while this thread imports modules.
 _SWITCH_INTERVAL_S = 0.0005
 
 logger = logging.getLogger("interpool.host")
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point; returns the exit status."""
+    """Entry point of the host's process.
+
+    Args:
+        arguments: of the command line, without the program's name.
+
+    Returns:
+        The exit status. The process ends inside this function, except if another host listens already.
+    """
     parser = argparse.ArgumentParser(prog="python -m interpool.handler.host.start")
     parser.add_argument("--frontend", type=int, required=True)
     parser.add_argument("--runtime-dir", type=Path, required=True)
@@ -50,12 +57,12 @@ def main(arguments: list[str]) -> int:
     _close_inherited(but=options.lock)
     if options.lock >= 0:
         os.set_inheritable(options.lock, False)
-        if _is_there(str(options.runtime_dir)):  # a shim was faster
+        if _is_there(str(options.runtime_dir)):  # a shim has started a host first
             return 0
     log_lines.set_up()
     prepare_process()
     try:
-        # The frontend's working directory is what relative paths in its environment refer to.
+        # Relative paths in the frontend's environment refer to the frontend's working directory.
         os.chdir(f"/proc/{options.frontend}/cwd")
         pool = Pool()
         pool.start()
@@ -86,7 +93,7 @@ def main(arguments: list[str]) -> int:
     os.write(1, b"listening\n")
     if options.lock >= 0:
         os.close(options.lock)
-    # From here on stdout is the log too; closing the pipe is what the shim waits for.
+    # From here on stdout is the log too. The shim waits until the pipe is closed.
     os.dup2(2, 1)
     host.leave_on_sigterm()
     if address is not None:
@@ -94,7 +101,7 @@ def main(arguments: list[str]) -> int:
     host.run()
     if address is not None:
         address.close()
-    # What Python does first when it ends: interpreters run their exit functions, and models' files go.
+    # As Python does first when it ends: interpreters run their exit functions, which remove models' files.
     run_exit_functions()
     os._exit(0)
 
@@ -112,16 +119,16 @@ def _direct_address(
 
 
 def prepare_process() -> None:
-    """Set the limits of a process that is to be a host, and how its threads take turns."""
+    """Set the limits of a process that is to be a host, and the switch interval of its threads."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # A worker takes seven descriptors, and the usual limit would do for 140 workers.
+    # A worker takes seven descriptors, so the usual limit would be enough for 140 workers only.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     limit_arenas()
 
 
 def _close_inherited(but: int) -> None:
-    """Close what the shim that started this process has for itself: with one it holds a directory."""
+    """Close the descriptors of the shim that started this process; with one of them, it holds a directory."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != but:
             with contextlib.suppress(OSError):  # the listing's own

@@ -1,4 +1,4 @@
-"""What a live pool looks like: for the host's own answer and for ``interpool status``."""
+"""Describes live pools: for a host's own answer, and for ``interpool status``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,14 @@ _FIELDS = {
 def memory_of(pid: int) -> dict[str, int]:
     """A process's memory in bytes: ``rss``, ``pss``, ``private_clean``, ``private_dirty``, ``swap``.
 
-    And by kind what makes up ``pss``: ``anonymous``, ``file`` (code, archives and other mapped
-    files) and ``shared_memory`` (what has no file in a file system). From ``smaps_rollup``;
-    empty if the process is gone or another user's.
+    It also has the parts of ``pss`` by kind: ``anonymous``, ``file`` (code, archives and other mapped files)
+    and ``shared_memory`` (memory that has no file in a file system). The numbers come from ``smaps_rollup``.
+
+    Args:
+        pid: the process's id.
+
+    Returns:
+        The numbers by name; {} if the process is gone or another user's.
     """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
@@ -48,18 +53,25 @@ def memory_of(pid: int) -> dict[str, int]:
 
 
 def ask_hosts(stacks: bool = False) -> tuple[list[HostState], list[str]]:
-    """The state of every pool host of this user that answers, each as its host describes it.
-
-    And of each one that listens and does not answer, where it is and why.
+    """Ask every pool host of this user for its state.
 
     Args:
-        stacks: each state has the interpreters' Python stacks under that name, as text.
+        stacks: whether each state also has the interpreters' Python stacks, as text under ``stacks``.
+
+    Returns:
+        The states of the hosts that answer. And for each host that listens and does not answer, a text on
+        where it is and why.
     """
     return ask_hosts_below(Path(shim.runtime_base()), stacks)
 
 
 def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], list[str]]:
-    """``ask_hosts`` for the hosts whose runtime directories are in ``base``."""
+    """Do as ``ask_hosts`` does, for the hosts whose runtime directories are in one directory.
+
+    Args:
+        base: the directory; it need not exist.
+        stacks: as for ``ask_hosts``.
+    """
     pools: list[HostState] = []
     silent: list[str] = []
     if base.is_dir():
@@ -74,12 +86,12 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], 
             except control.TurnedAway as reason:
                 silent.append(f"{directory}: {reason}")
             except (OSError, ValueError):
-                continue  # a directory without a host: it is being made, or was left by a crash
+                continue  # a directory without a host: it is new, or a crash has left it
     return pools, silent
 
 
 def unanswered(silent: list[str]) -> str:
-    """Says of hosts that do not answer where they are and why, for people."""
+    """Text for people on hosts that do not answer: where they are, and why."""
     return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
 
@@ -148,12 +160,12 @@ def _interpreters(stats: PoolState | None) -> str:
 
 
 def sharing(stats: PoolState) -> list[InterpreterState]:
-    """The interpreters that any model may lease, of what a pool says of itself."""
+    """The interpreters of a pool that any model may lease."""
     return [one for one in stats["interpreters"] if one["state"] in ("free", "leased") and not one["owner"]]
 
 
 def missing(stats: PoolState) -> list[str]:
-    """What a pool says of interpreters that are to be there and are not, for people; [] or one text."""
+    """Text for people on interpreters that a pool should have and does not have: one text, or none."""
     lacks = stats["min_size"] - len(sharing(stats))
     if stats["growing"]:
         return [f"{lacks} more being started" if lacks > 1 else "one more being started"]

@@ -1,8 +1,8 @@
-"""Failures in the host's control plane: told in few lines, survived, and not for ever.
+"""Survives failures in the host's control plane, for a limited time, and logs them in few lines.
 
-What fails once may go well the next time: memory may be short for a moment. What fails turn after turn is
-left to the next host, which has none of what fails here. What cannot heal, as a model has closed descriptors
-that are not its own, ends this host at once.
+A step that fails once may succeed the next time: memory may be short for a moment. If every turn fails for
+some time, the host leaves, and the next host starts without the cause. If a model has closed descriptors
+that are not its own, no later turn can succeed. That ends this host at once.
 """
 
 from __future__ import annotations
@@ -14,28 +14,32 @@ import time
 from collections.abc import Callable
 
 MOST_FAILED_TURNS = 24  # one after another: ten seconds, with the pauses between them
-PAUSES_S = (0.05, 0.5)  # after the first one; at most
-QUIET_S = 60.0  # in which the same failure is not told again
-_MOST_KINDS = 100  # of failures that are told apart
+PAUSES_S = (0.05, 0.5)  # after the first failed turn; at most
+QUIET_S = 60.0  # in which the same failure is not logged again
+_MOST_KINDS = 100  # of failures that the log keeps apart
 _CANNOT_HEAL = (errno.EBADF, errno.ENOTSOCK)
 
 logger = logging.getLogger("interpool.host")
 
 
 class Survival:
-    """Does what may fail. For the host's control thread."""
+    """Runs steps that may fail. For the host's control thread."""
 
     def __init__(self) -> None:
         self._has_failed = False
         self._in_a_row = 0
-        self._told: dict[str, tuple[float, int]] = {}  # when, and how often since
+        self._told: dict[str, tuple[float, int]] = {}  # when each was logged, and how often it came since
         self._beyond_repair = ""
 
     def attempt(self, step: Callable[[], object], failure: str) -> Exception | None:
-        """Do it; what goes wrong there, a lack of memory for one, is logged and ends nothing else.
+        """Run a step. Any error in it is logged, also a lack of memory, and ends nothing else.
+
+        Args:
+            step: the step.
+            failure: the log's words for an error in it.
 
         Returns:
-            What went wrong.
+            The error; None if the step succeeded.
         """
         try:
             step()
@@ -43,20 +47,20 @@ class Survival:
             self._has_failed = True
             if isinstance(error, OSError) and error.errno in _CANNOT_HEAL:
                 self._beyond_repair = f"{failure}: {error.strerror}. Has a model closed what is not its own?"
-            with contextlib.suppress(Exception):  # there may be no memory for a line either
+            with contextlib.suppress(Exception):  # there may be no memory for a log line either
                 self._tell(failure, error)
             return error
         return None
 
     def despair(self, reason: str) -> None:
-        """Have the host leave at the end of this turn."""
+        """Have the host leave at the end of this turn, for this reason."""
         self._beyond_repair = reason
 
     def end_turn(self) -> str:
-        """Pause if something failed, so that what stays does not keep the processor busy.
+        """Pause if a step failed, so that a lasting failure does not keep the processor busy.
 
         Returns:
-            Why the host is to leave, or "".
+            Why the host must leave; "" if it goes on.
         """
         if self._beyond_repair:
             return self._beyond_repair

@@ -1,4 +1,4 @@
-"""Live pools on a terminal: what each interpreter and each model does, again every second."""
+"""Shows live pools on a terminal: what each interpreter and each model does, anew every second."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Pools = list[HostState]
 def watch(
     ask: Callable[[], tuple[Pools, list[str]]], nobody: str, interval_s: float = 1.0, times: int | None = None
 ) -> None:
-    """Show the pools that ``ask`` gives until interrupted; as plain text where there is no terminal.
+    """Show the pools until the user interrupts; as plain text if there is no terminal.
 
     Args:
-        ask: asks every host how it is; gives the pools, and which hosts did not answer.
-        nobody: what is shown where there is none.
+        ask: asks every host; returns the hosts' states, and texts on the hosts that did not answer.
+        nobody: the text that is shown if there are none.
         interval_s: seconds between two looks.
-        times: how many looks; None for no end.
+        times: the number of looks; None: without end.
     """
     console = Console()
     left = times
@@ -58,7 +58,13 @@ def _one_less(left: int | None, interval_s: float) -> int | None:
 
 
 def render(pools: Pools, silent: list[str], nobody: str) -> RenderableType:
-    """The pools as tables, and which hosts do not answer; or ``nobody``."""
+    """The pools as tables, and the hosts that do not answer.
+
+    Args:
+        pools: the states that the pools' hosts have sent.
+        silent: texts on the hosts that did not answer.
+        nobody: the text that is shown if there are neither.
+    """
     parts = [part for pool in pools for part in _pool(pool)]
     if silent:
         parts.append(Text(unanswered(silent), style="red"))

@@ -1,4 +1,4 @@
-"""The workers of a host: those that are registered, and those whose calls outlive their registration."""
+"""The workers of a host: those that are registered, and those whose calls run after their registration."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from interpool.handler.host.worker import Worker
 
 
 class WorkerSet:
-    """A worker is registered, then ending while a call of it runs, then lost if that was given up.
+    """A worker is registered, then ending while a call of it runs, then lost if the host gave that call up.
 
     For the control thread.
+
+    Attributes:
+        ending: workers that have ended, with a call that still runs.
+        lost: workers whose last call was given up.
     """
 
     def __init__(self) -> None:
@@ -21,11 +25,11 @@ class WorkerSet:
 
     @property
     def registered(self) -> list[Worker]:
-        """The registered ones: a copy, so that some may end while it is gone through."""
+        """The registered workers: a copy, so that a worker may end during an iteration."""
         return list(self._registered.values())
 
     def all(self) -> list[Worker]:
-        """The registered, the ending and the lost ones."""
+        """The registered, the ending and the lost workers."""
         return [*self._registered.values(), *self.ending, *self.lost]
 
     def add(self, worker: Worker) -> None:
@@ -37,7 +41,7 @@ class WorkerSet:
         del self._registered[worker.peer]
 
     def of_peer(self, peer: socket.socket) -> Worker | None:
-        """The worker that was registered by this connection."""
+        """The worker that was registered on this connection; None if there is none."""
         return self._registered.get(peer)
 
     def of_model(self, model_dir: str) -> list[Worker]:
@@ -45,11 +49,11 @@ class WorkerSet:
         return [each for each in self._registered.values() if each.registration.model_dir == model_dir]
 
     def of_pid(self, pid: int) -> list[Worker]:
-        """The workers of this shim, whether registered, ending or lost."""
+        """The workers of the shim with this process id, whether registered, ending or lost."""
         return [worker for worker in self.all() if worker.registration.pid == pid]
 
     def has_pid(self, pid: int) -> bool:
-        """Whether a worker of this shim's is registered."""
+        """Whether a worker of the shim with this process id is registered."""
         return any(worker.registration.pid == pid for worker in self._registered.values())
 
     @property
@@ -63,7 +67,7 @@ class WorkerSet:
 
 
 def _lives_beside(worker: Worker, other: Worker) -> bool:
-    """Whether ``other`` is another worker of the same model, and its end has not come unseen."""
+    """Whether ``other`` is another worker of the same model, and has not ended without the host's notice."""
     if other.registration.beside and not worker.registration.beside:
-        return False  # it ends with one of TorchServe's
+        return False  # it ends with the worker of TorchServe's that it is beside
     return other is not worker and not control.has_ended(other.peer)
