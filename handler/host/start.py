@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
     host.run()
     if address is not None:
         address.close()
-    # As Python does first when it ends: interpreters run their exit functions, which remove models' files.
+    # As Python does first when it ends: interpreters run their exit functions, and models' files are removed.
     run_exit_functions()
     os._exit(0)
 

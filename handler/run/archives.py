@@ -1,4 +1,4 @@
-"""The archives that are served without TorchServe, with what their own configuration says to it."""
+"""Opens the archives that are served without TorchServe, and reads the configuration inside them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from interpool.handler.torchserve import KEEPS_STATE, load_command
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller says of all archives; None: what the archive says, else the default.
+    """The caller's settings for archives. If one is None, the archive's own value counts, else the default.
 
     Attributes:
-        workers: of each model: batches that may be in flight.
+        workers: the number of each model's workers: the batches that may be in flight.
         batch_size: the most requests in a batch.
         batch_delay_ms: milliseconds that a request waits for others of its batch.
         queue_size: the most requests that wait for a worker.
@@ -48,12 +48,12 @@ class Archive:
     """An archive that is ready to be served.
 
     Attributes:
-        name: that clients ask for.
-        version: its manifest's.
-        files: for its workers.
-        settings: of its queue.
-        workers: how many; None: as many as the pool has use for.
-        examples: of its requests.
+        name: the name that clients ask for.
+        version: the version in its manifest.
+        files: the files for its workers.
+        settings: the settings of its queue.
+        workers: the number of its workers; None: as many as the pool can use.
+        examples: the examples of its requests.
     """
 
     name: str
@@ -65,7 +65,17 @@ class Archive:
 
 
 def named(words: list[str]) -> dict[str, Path]:
-    """Archives by name, from ``NAME=FILE`` or ``FILE``; raises ServeError."""
+    """Parse the archives of a command line.
+
+    Args:
+        words: each is ``NAME=FILE``, or ``FILE``, which names the model too.
+
+    Returns:
+        The archives' paths by name.
+
+    Raises:
+        ServeError: two archives have the same name.
+    """
     found: dict[str, Path] = {}
     for word in words:
         name, equals, file = word.partition("=")
@@ -79,13 +89,18 @@ def named(words: list[str]) -> dict[str, Path]:
 
 
 def _own_name(path: Path) -> str:
-    """The name of an archive that is given none: its file's, without what says of which kind it is."""
+    """The name of an archive that is given none: its file's name without the suffixes of its kind."""
     return path.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".mar").removesuffix(PACKAGE)
 
 
 @contextlib.contextmanager
 def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
     """Extract an archive for as long as it is served.
+
+    Args:
+        name: the name that clients ask for.
+        path: the archive's path.
+        options: the caller's settings.
 
     Raises:
         ServeError: it is none, the operator refuses such archives, or it cannot be served without TorchServe.
@@ -113,7 +128,10 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
 
 
 def _require_admissible(path: Path, directory: Path) -> None:
-    """Raise ServeError for an ordinary archive if the operator refuses these; a load checks hermetic ones."""
+    """Raise ServeError for an ordinary archive if the operator refuses these.
+
+    A hermetic archive is checked when it is loaded.
+    """
     try:
         if not shim.is_hermetic(str(directory)):
             shim.refuse_stock(dict(os.environ))
@@ -137,6 +155,6 @@ def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
 
 
 def _whole(configured: dict[str, Any], key: str) -> int | None:
-    """A positive whole number of the configuration; TorchServe passes over what is none."""
+    """A positive whole number of the configuration. As in TorchServe, any other value counts as absent."""
     value = configured.get(key)
     return value if type(value) is int and value > 0 else None

@@ -1,4 +1,4 @@
-"""Requests to the application from Python, without a socket: values become bodies, and answers values."""
+"""Sends requests to the application from Python, without a socket: makes bodies of values, and vice versa."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def body_of(value: Any) -> tuple[str, bytes]:
     """The content type and the body of a request with this value.
 
     Args:
-        value: bytes and texts are sent as they are, arrays as npy, tensors, alone or in dicts and lists, as
-            what ``torch.save`` writes; all else as JSON.
+        value: bytes and texts are sent as they are, and arrays as npy. Tensors, alone or in dicts and lists,
+            are sent as ``torch.save`` writes them. All else is sent as JSON.
 
     Raises:
-        InputError: it is nothing that can be sent.
+        InputError: the value cannot be sent in any of these forms.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "application/octet-stream", bytes(value)
@@ -53,12 +53,20 @@ def _has_tensors(value: Any, kind: type) -> bool:
 
 
 async def ask(application: Application, model: str, value: Any, version: str | None = None) -> Any:
-    """A model's answer: of JSON its value, of text a text; else bytes. A stream's parts come together.
+    """Ask a model, and return its whole answer; the parts of a stream are joined.
 
-    A handler's lists have no content type, and are bytes; so is a text that is not UTF-8.
+    Args:
+        application: the application that has the model.
+        model: the model's name.
+        value: the request; see ``body_of``.
+        version: the model's version; None: the default version.
+
+    Returns:
+        The value of a JSON answer, the text of a text answer, else bytes. An answer that a handler gives as a
+        list has no content type, and is bytes. So is a text that is not UTF-8.
 
     Raises:
-        InputError: the request cannot be used.
+        InputError: the value or the request cannot be used.
         ServeError: there is no such model, or it has failed.
     """
     kind, body = body_of(value)
@@ -92,7 +100,7 @@ async def ask(application: Application, model: str, value: Any, version: str | N
         with contextlib.suppress(ValueError, KeyError, TypeError):
             text = json.loads(text)["message"]
         raise (InputError if status == 400 else ServeError)(f"model {model!r} answered {status}: {text}")
-    with contextlib.suppress(ValueError):  # its content type is wrong, or names another encoding
+    with contextlib.suppress(ValueError):  # the content type is wrong, or names another encoding
         if said.startswith(b"application/json"):
             return json.loads(answer)
         if said.startswith(b"text/"):

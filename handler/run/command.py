@@ -90,26 +90,26 @@ def run(
         async def serve() -> None:
             async with serving.open():
                 for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, _heard)  # uvicorn has its own, and sends it again in the end
+                    signal.signal(number, _heard)  # uvicorn handles the signal, and sends it again at its end
                 try:
                     await running.serve()
                 except OSError as error:
                     raise _not_had(address, error) from None
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the archives' directories are removed
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that archives' directories are removed
         with contextlib.suppress(KeyboardInterrupt):
             uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if running.started else 1)  # with torch inside, the end of the process is the one safe end
+    os._exit(0 if running.started else 1)  # with torch inside, only the end of the process is safe
 
 
 def _bound(address: Address, stack: contextlib.ExitStack) -> list[socket.socket]:
-    """Sockets bound at an address, which end with the stack; raises ServeError."""
+    """Sockets bound at an address, which are closed with the stack; raises ServeError."""
     try:
         listeners = [stack.enter_context(each) for each in address.bind()]
         if address.path:
-            os.chmod(address.path, 0o666)  # for a proxy of another user
+            os.chmod(address.path, 0o666)  # so that a proxy of another user can connect
     except OSError as error:
         raise _not_had(address, error) from None
     return listeners
@@ -120,4 +120,4 @@ def _not_had(address: Address, error: OSError) -> ServeError:
 
 
 def _heard(_number: int, _frame: object) -> None:
-    """The server has ended for it."""
+    """Do nothing: the server has already ended because of the signal."""

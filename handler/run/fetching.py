@@ -1,4 +1,4 @@
-"""Archives that lie elsewhere, at any URL that fsspec knows."""
+"""Fetches archives from other machines, by any URL that fsspec knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interpool.handler.errors import ServeError
 
 
 def shown(where: str) -> str:
-    """A URL for people, without what proves a right to it."""
+    """A URL for people, without its credentials."""
     parts = urlsplit(where)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else where
@@ -20,13 +20,15 @@ def shown(where: str) -> str:
 
 @contextlib.contextmanager
 def fetched(where: str) -> Iterator[Path]:
-    """The file of an archive. What is on this machine is used as it is, all else downloaded meanwhile.
+    """The file of an archive. A file on this machine is used as it is; others are downloaded.
+
+    A downloaded file is removed at the end of the ``with`` block.
 
     Args:
         where: a path, or a URL such as s3://, gs:// or https://.
 
     Raises:
-        ServeError: it cannot be had.
+        ServeError: it cannot be fetched, or a package for that is missing.
     """
     if "://" not in where:
         yield Path(where)

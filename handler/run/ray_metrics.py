@@ -1,7 +1,7 @@
-"""What a replica of Ray Serve answers, as metrics that Ray's own agent exports.
+"""Counts the answers of a replica of Ray Serve, as metrics that Ray's own agent exports.
 
-They have the names of ``interpool exporter``, which Ray precedes by ``ray_``, and Serve's own labels
-``application``, ``deployment`` and ``replica``.
+They have the names of ``interpool exporter``, to which Ray adds the prefix ``ray_``. Ray Serve adds its own
+labels ``application``, ``deployment`` and ``replica``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ _MODEL = ("model", "version")
 
 
 class RayMetrics:
-    """Metrics of the models of this process, which must be a replica."""
+    """Metrics of the models of this process, which must be a replica.
+
+    Attributes:
+        answers: counts requests by model, version and status.
+        seconds: the histogram of the times that they took, by model and version.
+    """
 
     def __init__(self) -> None:
         from ray.serve import metrics
@@ -33,11 +38,20 @@ class RayMetrics:
         self._known: set[tuple[str, str]] = set()
 
     def traffic(self, model: str, version: str) -> Traffic:
-        """What counts the answers of a model, for Ray and the pool's host."""
+        """The counter of a model's answers, for Ray and for the pool's host.
+
+        Args:
+            model: the model's name.
+            version: its version.
+        """
         return _Counted(self, dict(zip(_MODEL, (model, version), strict=True)))
 
     def show_waiting(self, models: Models) -> None:
-        """Have Ray export how many requests wait now; none for models that are gone."""
+        """Have Ray export how many requests wait now, and 0 for models that are gone.
+
+        Args:
+            models: the models that are served now.
+        """
         waiting = {(one.name, one.version): len(one.queue) for one in models}
         for key in self._known | waiting.keys():
             self._waiting.set(waiting.get(key, 0), dict(zip(_MODEL, key, strict=True)))

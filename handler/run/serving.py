@@ -1,4 +1,4 @@
-"""A pool and its host in this process, and an application that answers from it."""
+"""Runs a pool and its host in this process, and an application that answers from the pool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.readiness import ANY, readiness
 from interpool.handler.run.archives import Archive, Options, opened
 
-# Batches in flight for each interpreter: while one is answered, the next one is there already.
+# Batches in flight for each interpreter: while one is answered, the next one has already arrived.
 WORKERS_PER_INTERPRETER = 4
 _LEAVE_S = 15.0
 
@@ -40,8 +40,11 @@ class HostThread:
     """The pool's host, in a thread of this process.
 
     Args:
-        settings: of the host.
-        direct: describes what answers HTTP.
+        settings: the host's settings.
+        direct: returns the state of the application that answers HTTP. Any thread.
+
+    Attributes:
+        runtime_dir: the host's runtime directory; "" before the start.
     """
 
     def __init__(self, settings: HostSettings, direct: Callable[[], DirectState]) -> None:
@@ -51,7 +54,12 @@ class HostThread:
         self.error = ""
 
     def start(self) -> None:
-        """Start it; raises HostStartError."""
+        """Start the host.
+
+        Raises:
+            HostStartError: the runtime directory cannot be made or locked.
+            OSError: the control socket cannot be opened.
+        """
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
 
@@ -81,16 +89,16 @@ class HostThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Have it leave, and wait for that."""
+        """Have the host leave, and wait for that, for ``_LEAVE_S`` at most."""
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
         if self._pool.manager is not None:
-            self._pool.manager.close()  # a later pool of this process takes the interpreters
+            self._pool.manager.close()  # a later pool of this process takes its interpreters over
 
 
 @dataclass
 class _Served:
-    """A model, with what ends with it."""
+    """A model, with its workers and files, which end with it."""
 
     model: ServedModel
     workers: Workers
@@ -101,15 +109,18 @@ class Serving:
     """Models that are served without TorchServe.
 
     Args:
-        archives: their files, by the names that clients ask for.
-        options: for all of them.
-        settings: of the pool's host; by default the environment's.
-        traffic: what counts the answers of a model, of its name and version.
+        archives: the archives' paths, by the names that clients ask for.
+        options: the options for all of them.
+        settings: the settings of the pool's host; None: those of the environment.
+        traffic: returns the counter of a model's answers, given the model's name and version.
 
     Attributes:
-        models: those that are served.
-        settings: of the pool's host.
-        address: where, for people; "" if only the program around this knows.
+        models: the models that are served.
+        settings: the settings of the pool's host.
+        address: where they are served, for people; "" if only the surrounding program knows.
+
+    Raises:
+        SettingsError: the environment has a setting that is refused.
     """
 
     def __init__(
@@ -129,10 +140,10 @@ class Serving:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Have the pool, and the models in it, for as long as this is open.
+        """Run the pool and the models in it, for as long as this is open.
 
         Raises:
-            ServeError: something cannot be served; the message says what, and why.
+            ServeError: an archive cannot be served, or the host cannot start; the message says why.
         """
         async with contextlib.AsyncExitStack() as stack:
             archives = []
@@ -153,27 +164,31 @@ class Serving:
     async def add(self, name: str, path: Path, options: Options | None = None) -> None:
         """Serve an archive from now on, while this is open.
 
-        It takes the place of the model of that name, which answers first what it was asked.
+        It replaces the model of that name, which first answers the requests that it has.
 
         Args:
-            name: that clients ask for.
-            path: of the archive.
-            options: for this one; by default those for all of them.
+            name: the name that clients ask for.
+            path: the archive's path.
+            options: the options for this archive; None: those for all of them.
 
         Raises:
-            ServeError: it cannot be served, and a model of that name goes on.
+            ServeError: it cannot be served; an earlier model of that name goes on.
         """
         archive, files = await asyncio.to_thread(_opened, name, path, options or self._options)
         await self._serve(archive, files)
 
     async def remove(self, name: str) -> None:
-        """Serve a model no more; it answers first what it was asked."""
+        """Stop serving a model, after it has answered the requests that it has.
+
+        Raises:
+            KeyError: no model of that name is served.
+        """
         served = self._served.pop(name)
         self.models.remove(served.model)
         await self._retire(served)
 
     def why_not_ready(self) -> list[str]:
-        """Why models that are served may not answer, as ``interpool status --check`` says it. Any thread.
+        """Why served models may not answer, in the words of ``interpool status --check``. Any thread.
 
         Raises:
             OSError: the pool's host does not answer.
@@ -182,7 +197,7 @@ class Serving:
         directories = {model.directory for model in models}
         patience_s = max((model.queue.settings.response_timeout_s for model in models), default=0)
         state = json.loads(control.ask_status(Path(self._runtime_dir)))
-        # Archives that are loading, or have failed to, say nothing about those that are served.
+        # Archives that are being loaded, or have failed to load, do not count.
         state["served"] = {key: value for key, value in state["served"].items() if key in directories}
         state["gone"] = {}
         return [
@@ -222,7 +237,7 @@ class Serving:
             await self._retire(before)
 
     async def _retire(self, served: _Served) -> None:
-        """End a model that is asked no more, once it has answered."""
+        """End a model that gets no more requests, once it has answered."""
         await served.model.queue.drain()
         await served.workers.close()
         await asyncio.to_thread(served.files.close)
@@ -234,7 +249,7 @@ class Serving:
 
 
 def _opened(name: str, path: Path, options: Options) -> tuple[Archive, contextlib.ExitStack]:
-    """An archive, and what closes it; raises ServeError."""
+    """Open an archive; returns it with the stack that closes it; raises ServeError."""
     with contextlib.ExitStack() as stack:
         return stack.enter_context(opened(name, path, options)), stack.pop_all()
 
@@ -242,7 +257,13 @@ def _opened(name: str, path: Path, options: Options) -> tuple[Archive, contextli
 def application(
     serving: Serving, limits: Limits | None = None, headers: Headers | None = None
 ) -> Application:
-    """The application of these models, which opens them when it is started and closes them at its end."""
+    """The application for these models. It opens them when it is started, and closes them at its end.
+
+    Args:
+        serving: the models.
+        limits: of requests; None: the defaults.
+        headers: headers of all answers; None: none.
+    """
     return Application(
         serving.models,
         limits,

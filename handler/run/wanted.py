@@ -1,4 +1,4 @@
-"""The models that a configuration wants, served one by one: what is wrong with one leaves the others."""
+"""Serves the models that a configuration names, one by one: a fault of one leaves the others alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interpool.handler.run.fetching import fetched, shown
 from interpool.handler.run.serving import Serving
 from interpool.native.errors import InterpoolError
 
-# Seconds before models that were refused are tried again: their storage may have been away.
+# Seconds before models that were refused are tried again: their storage may have been out of reach.
 BACK_OFF_S = (30.0, 60.0, 120.0, 300.0, 600.0)
 _OPTIONS = tuple(field.name for field in fields(Options))
 
@@ -26,8 +26,8 @@ class Wanted:
     """An archive, and how it is served.
 
     Attributes:
-        url: of the archive, or its path.
-        options: that come before the archive's own.
+        url: the URL of the archive, or its path.
+        options: options that override the archive's own settings.
     """
 
     url: str
@@ -35,7 +35,15 @@ class Wanted:
 
     @classmethod
     def of(cls, name: str, value: object) -> Wanted:
-        """What a configuration says of a model: a URL, or a mapping with one; raises SettingsError."""
+        """Parse a configuration's entry for a model.
+
+        Args:
+            name: the model's name.
+            value: a URL or path, or a mapping with one as ``url`` and with fields of ``Options``.
+
+        Raises:
+            SettingsError: it is neither, or has an unknown setting.
+        """
         told = {"url": value} if isinstance(value, str) else value
         if not isinstance(told, Mapping) or not isinstance(told.get("url"), str):
             raise SettingsError(f"the model {name!r} needs the path or URL of an archive, not {value!r}")
@@ -48,14 +56,14 @@ class Wanted:
 
 
 class Reconciler:
-    """Brings about what is wanted.
+    """Serves the wanted models, and tries again those that fail. For the event loop's thread.
 
     Args:
-        serving: that is open.
+        serving: the models; it must be open.
 
     Attributes:
-        served: what is served, by name.
-        refused: why other models are not, or not as wanted, by name.
+        served: the archives that are served, by name.
+        refused: why other models are not served, or not as wanted, by name.
     """
 
     def __init__(self, serving: Serving) -> None:
@@ -66,7 +74,7 @@ class Reconciler:
         self.refused: dict[str, str] = {}
 
     async def apply(self, models: Mapping[str, Any]) -> None:
-        """Serve these models, and no others. One that cannot be served leaves its name as it is.
+        """Serve these models, and no others. If one cannot be served, an earlier model of its name goes on.
 
         Args:
             models: by name, a URL, or a mapping with ``url`` and options; see ``Wanted``.
@@ -85,7 +93,7 @@ class Reconciler:
             self._retrying = asyncio.create_task(self._retry(models))
 
     def close(self) -> None:
-        """Try refused models no more."""
+        """Stop trying refused models again."""
         if self._retrying is not None:
             self._retrying.cancel()
             self._retrying = None
