@@ -1,4 +1,4 @@
-"""A line for each request, as TorchServe's access log has it."""
+"""Logs a line for each request, as TorchServe's access log has it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class AccessLine:
     """Writes the line of one request when its answer has been sent.
 
     Args:
-        scope: of the request.
-        send: for its answer.
+        scope: the request's ASGI scope.
+        send: sends the answer's ASGI messages.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -27,7 +27,7 @@ class AccessLine:
         self._status = 0
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """In the place of ``send``."""
+        """Send a message, in place of the original ``send``, and log the line after the last one."""
         await self._send(message)
         if message["type"] == "http.response.start":
             self._status = message["status"]
@@ -45,5 +45,5 @@ class AccessLine:
 
 
 def _printable(text: str) -> str:
-    """What a client sent cannot begin another line."""
+    """A client's text with control characters escaped, so that it cannot begin another line."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

@@ -1,6 +1,6 @@
 """The ASGI application: TorchServe's inference API for models of a pool.
 
-It knows nothing of processes, ports or command lines: the program that serves it gives it its models.
+It knows nothing of processes, ports or command lines. The program that serves it gives it the models.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from interpool.handler.direct.replies import (
 from interpool.handler.direct.traffic import Traffic
 from interpool.native.torchserve import MOST_REQUEST_BYTES
 
-# Requests' ids are UUIDs, as TorchServe's are: a random beginning for the process, and a count.
+# Requests' ids are UUIDs, as in TorchServe: a random beginning for the process, and a count.
 _ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))
 _TOO_LARGE = Refusal(413, "", "")
 _MOST_DIGITS = 19  # of a body's length
@@ -46,19 +46,25 @@ class ClientGone(Exception):
 
 
 class Elsewhere(Protocol):
-    """Who answers requests for what this address does not have."""
+    """A server that answers requests for models and paths that this address does not have."""
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request.
+
+        Args:
+            scope: its ASGI scope.
+            receive: returns its body's ASGI messages.
+            send: sends the answer's ASGI messages.
+        """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may take.
+    """The limits for a client's requests.
 
     Attributes:
-        request_bytes: the most that a body may have; TorchServe's max_request_size.
-        body_s: seconds within which a body must have come; None: the server below sees to that.
+        request_bytes: the most bytes that a body may have; TorchServe's max_request_size.
+        body_s: seconds within which the whole body must arrive; None: the HTTP server below enforces that.
     """
 
     request_bytes: int = MOST_REQUEST_BYTES
@@ -72,16 +78,16 @@ class Application:
     """Answers HTTP requests.
 
     Args:
-        models: that it has; they may change while it serves.
-        limits: of requests.
-        headers: of all answers, such as those that TorchServe's CORS settings ask for.
-        guard: raises Refusal for the headers of a request that must not be answered.
-        elsewhere: answers requests for other models and paths; None: nobody does.
-        lifespan: what is to be open while it is served.
+        models: its models; they may change while it serves.
+        limits: the limits for requests; None: the defaults.
+        headers: headers of all answers, such as those that TorchServe's CORS settings ask for; None: none.
+        guard: raises Refusal for the headers of a request that must not be answered; None: all are answered.
+        elsewhere: answers requests for other models and paths; None: they are answered with errors.
+        lifespan: returns a context that is open while the application is served; None: there is none.
         has_access_lines: whether each request is logged.
 
     Attributes:
-        lifespan: likewise; the ASGI server opens it, or the application that this one is mounted into.
+        lifespan: as above. The ASGI server opens it, or the application into which this one is mounted.
     """
 
     def __init__(
@@ -123,7 +129,7 @@ class Application:
             if root and path.startswith(root):
                 path = path[len(root) :]
             asked = understand(path, scope.get("raw_path") or b"", scope["method"])
-            # Of several with one name, TorchServe's handlers get the last, too.
+            # Of several headers with one name, the last counts, as for TorchServe's handlers.
             headers = dict(scope["headers"])
             if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
                 self._guard(headers)
@@ -137,7 +143,7 @@ class Application:
         except ClientGone:
             return
         except Refusal as refusal:
-            if refusal is _TOO_LARGE:  # which TorchServe says without a word
+            if refusal is _TOO_LARGE:  # TorchServe answers this without a body
                 await send_answer(send, Answer(413, b"", (), b""), [(b"connection", b"close")])
                 return
             answer = error_answer(refusal)
@@ -157,12 +163,12 @@ class Application:
         while answer.more:
             try:
                 answer = await job.answer()
-            except Refusal:  # which cannot be said any more: the server ends the connection
+            except Refusal:  # it is too late for an error answer: the server ends the connection
                 return
             await send_part(send, answer, None)
 
     def _has(self, asked: Asked, query: bytes) -> bool:
-        """Whether this address answers it, where there is another one that answers all else."""
+        """Whether this address answers a request, if ``elsewhere`` answers all others."""
         if asked.wish in (Wish.PREDICT, Wish.READY, Wish.METADATA):
             name = asked.model or _model_in(query_parameters(query))
             with contextlib.suppress(Refusal):
@@ -219,7 +225,7 @@ class Application:
             raise Refusal(408, "RequestTimeoutException", said) from None
 
     def _say(self, asked: Asked) -> Answer:
-        """What is answered without a worker."""
+        """The answer to a request that needs no worker; raises Refusal."""
         if asked.wish is Wish.PING:
             healthy = self._is_ready()
             return json_answer({"status": "Healthy" if healthy else "Unhealthy"}, 200 if healthy else 500)
@@ -236,7 +242,7 @@ class Application:
         raise not_found()
 
     def _server_says(self, rest: str) -> Answer:
-        """What the Open Inference Protocol asks of a server."""
+        """The answer to a request about the whole server, by the Open Inference Protocol."""
         if rest == "health/live":
             return json_answer({"live": True})
         if rest == "health/ready":
@@ -256,7 +262,7 @@ class Application:
     # ---- life ----------------------------------------------------------------------------------
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Open what is to be open while the application is served, and close it at the end."""
+        """Open the application's context when it is started, and close it at the end."""
         await receive()
         opened = contextlib.AsyncExitStack()
         try:
@@ -271,7 +277,7 @@ class Application:
 
 
 async def _whole(receive: Receive, most: int) -> bytes:
-    """A request's body; raises Refusal if it has more bytes, and ClientGone."""
+    """A request's body; raises Refusal if it has more bytes than ``most``, and ClientGone."""
     chunks, size = [], 0
     while True:
         message = await receive()
@@ -287,7 +293,7 @@ async def _whole(receive: Receive, most: int) -> bytes:
 
 
 def _new_id() -> bytes:
-    """A UUID, as TorchServe gives each request one."""
+    """A UUID for a request, as in TorchServe."""
     return b"%b%012x" % (_ID_BEGINS, next(_ID_COUNTS))
 
 

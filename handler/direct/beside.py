@@ -1,8 +1,7 @@
 """The direct address beside TorchServe: a thread of the pool's host, with an event loop and a server.
 
-It has a worker beside each worker of TorchServe's, which answers from the same interpreters. What
-TorchServe's workers are, it hears of the host; all else that it needs to know, TorchServe's files and
-interfaces say.
+It has a worker beside each worker of TorchServe's, which answers from the same interpreters. The host tells
+it which workers TorchServe has. It reads all other facts from TorchServe's files and interfaces.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from interpool.handler.direct.models import Models, ServedModel
 
 _REFRESH_S = 1.0
-_MOST_ASKED = 20  # names in a second
+_MOST_ASKED = 20  # the most names that it asks TorchServe about in a second
 _START_ATTEMPTS, _START_PAUSE_S = 600, 0.2
-_BIND_PATIENCE_S = 30.0  # for a host that died to let go of the address
+_BIND_PATIENCE_S = 30.0  # wait so long until a host that died has released the address
 _CORS = (
     ("cors_allowed_origin", b"access-control-allow-origin"),
     ("cors_allowed_methods", b"access-control-allow-methods"),
@@ -47,13 +46,13 @@ class DirectAddress:
     """Serves at an address until it is closed. Its methods are for the thread that made it.
 
     Args:
-        address: as people write it.
-        runtime_dir: of the host.
-        frontend: TorchServe's process.
+        address: the address as users write it: ``HOST:PORT`` or ``unix:PATH``.
+        runtime_dir: the host's runtime directory.
+        frontend: the process id of TorchServe's frontend.
         has_access_lines: whether each request is logged.
 
     Raises:
-        SettingsError: nobody can listen at such an address.
+        SettingsError: the address is malformed.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class DirectAddress:
         self._thread = threading.Thread(target=self._run, name="direct address", daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start serving, in a thread of its own. The log says if that fails."""
         self._thread.start()
 
     def describe(self) -> DirectState | None:
-        """What it has answered; None before it is served. Any thread."""
+        """The counts of what it has answered; None before it is served. Any thread."""
         return self._models.describe(str(self._address)) if self._models is not None else None
 
     def drain(self) -> None:
@@ -85,7 +84,11 @@ class DirectAddress:
             self._models.is_draining = True
 
     def close(self, patience_s: float = 5.0) -> None:
-        """Accept no further connection, and end those that there are."""
+        """Accept no further connection, and end the open ones.
+
+        Args:
+            patience_s: seconds to wait for the thread's end.
+        """
         self._is_closed = True
         if self._server is not None:
             self._server.should_exit = True
@@ -161,7 +164,7 @@ class DirectAddress:
                     await beside.close()
 
     async def _bind(self) -> list[socket.socket]:
-        """Have the address; a host before this one may still be about to let go of it."""
+        """Bind the address, and wait if an earlier host has not released it yet; raises OSError."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _BIND_PATIENCE_S
         while True:
@@ -174,7 +177,7 @@ class DirectAddress:
 
 
 def _tls(settings: dict[str, str], home: Path, inference: str) -> dict[str, str]:
-    """TorchServe's key and certificate, where its inference address has them; raises SettingsError."""
+    """TorchServe's key and certificate, if its inference address uses TLS; else {}. Raises SettingsError."""
     if not inference.startswith("https:"):
         return {}
     key, certificate = settings.get("private_key_file", ""), settings.get("certificate_file", "")
@@ -199,7 +202,7 @@ class _Beside:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self) -> None:
-        """Hear of workers from the host, for ever."""
+        """Take the host's reports on TorchServe's workers, for ever."""
         from interpool.handler.direct.followed import Following
 
         loop = asyncio.get_running_loop()
@@ -224,7 +227,7 @@ class _Beside:
                 following.close()
 
     async def refresh(self) -> None:
-        """Ask TorchServe again and again what it does not tell by itself."""
+        """Ask TorchServe again and again for changes that it does not report by itself."""
         while True:
             names = {name for name, _ in self._known}
             for name in names:
@@ -252,7 +255,7 @@ class _Beside:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, worker: FollowedWorker) -> None:
-        """Have a worker beside this one, for as long as it lasts."""
+        """Keep a worker beside this one, as long as this one lives."""
         from interpool.handler.direct.models import model_not_found
         from interpool.handler.direct.supervision import Place
 
@@ -276,7 +279,7 @@ class _Beside:
                     queue.refuse_waiting(model_not_found(model.name))
 
     async def _model(self, worker: FollowedWorker) -> ServedModel | None:
-        """The model of a worker; None if its requests are TorchServe's to assign."""
+        """The model of a worker; None if TorchServe's own frontend must assign its requests."""
         from interpool.handler.direct.models import ServedModel
         from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
@@ -298,7 +301,10 @@ class _Beside:
             return model
 
     async def _registration(self, name: str) -> Registration | None:
-        """How a name is registered; a TorchServe that starts answers after its workers have started."""
+        """How a name is registered; None if TorchServe does not say.
+
+        It asks again for a while: a TorchServe that starts answers only after its workers have started.
+        """
         for _ in range(_START_ATTEMPTS):
             if registration := await self._management.registration(name):
                 return registration
@@ -312,7 +318,7 @@ def _examples(model_dir: Path) -> Examples:
 
     try:
         return Examples.of_directory(model_dir, model_manifest(model_dir))
-    except SettingsError:  # the load of the model says what is wrong with it
+    except SettingsError:  # the load of the model reports what is wrong with it
         return Examples()
 
 

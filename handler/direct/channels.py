@@ -1,4 +1,4 @@
-"""The channels by which an event loop asks workers. For that loop's thread alone."""
+"""The channels on which an event loop sends requests to workers. For that loop's thread alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ logger = logging.getLogger("interpool.direct")
 
 
 class Asker(Protocol):
-    """Who asks by a channel."""
+    """The object that sends requests on a channel, and gets the replies."""
 
     def hear(self, reply: Reply | None) -> None:
-        """Take what the worker says; None, once: the channel has ended."""
+        """Take a reply of the worker; None, once: the channel has ended."""
 
 
 class Channels:
-    """All of one loop's: their answers wake it together."""
+    """All channels of one event loop. One descriptor wakes the loop for the replies of all."""
 
     def __init__(self) -> None:
         from interpool.native import _native
@@ -31,7 +31,12 @@ class Channels:
         self._loop.add_reader(self._inbox.fileno(), self._hear)
 
     def open(self, asker: Asker, load_command: bytes) -> Channel:
-        """A channel whose first message is this load command."""
+        """Open a channel.
+
+        Args:
+            asker: gets the replies.
+            load_command: TorchServe's load command, the first message on the channel.
+        """
         from interpool.native import _native
 
         channel = _native.Channel(self._inbox, load_command)
@@ -39,7 +44,7 @@ class Channels:
         return channel
 
     def close(self) -> None:
-        """Hear no more answers."""
+        """Take no more replies."""
         self._loop.remove_reader(self._inbox.fileno())
 
     def _hear(self) -> None:
@@ -49,5 +54,5 @@ class Channels:
                 continue
             try:
                 asker.hear(reply)
-            except Exception:  # others have answers here, too
+            except Exception:  # the replies of other channels must still be handled
                 logger.exception("an answer could not be passed on")
