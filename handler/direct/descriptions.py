@@ -1,4 +1,4 @@
-"""What the direct address says of itself and of its models: OpenAPI, and the Open Inference Protocol."""
+"""Describes the direct address and its models, by OpenAPI and by the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -73,7 +73,12 @@ def model_api(model: ServedModel) -> dict[str, Any]:
 
 
 def metadata(model: ServedModel, models: Models) -> dict[str, Any]:
-    """A model's metadata in the Open Inference Protocol."""
+    """A model's metadata in the Open Inference Protocol.
+
+    Args:
+        model: the version of the model.
+        models: all models of the address, for the model's other versions.
+    """
     versions = [each.version for each in models if each.name == model.name]
     about = {"name": model.name, "versions": versions, "platform": "pytorch"}
     return {**about, "inputs": model.examples.inputs, "outputs": []}

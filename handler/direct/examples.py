@@ -1,4 +1,4 @@
-"""The example inputs of a packed model, from its archive: for clients who ask what it takes."""
+"""The example inputs of a packed model, from its archive, for clients that ask which inputs it takes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _DATATYPES: Final = {
     "float32": "FP32",
     "float64": "FP64",
 }
-_MOST_SHOWN: Final = 64 << 10  # bytes of a body
+_MOST_SHOWN: Final = 64 << 10  # bytes: larger bodies are not shown
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What an archive says of its model's requests; empty for an ordinary archive.
+    """An archive's description of its model's requests; empty for an ordinary archive.
 
     Attributes:
         inputs: its tensors, as the Open Inference Protocol has them: ``name``, ``datatype`` and ``shape``,
@@ -46,10 +46,10 @@ class Examples:
 
     @classmethod
     def of_directory(cls, directory: Path, model: dict[str, Any]) -> Examples:
-        """Read them; they are empty if the directory has no packed model that can be read.
+        """Read the examples. They are empty if the directory has no packed model that can be read.
 
         Args:
-            directory: of an extracted archive.
+            directory: the directory of an extracted archive.
             model: the model's part of its manifest.
         """
         name = str(model.get("serializedFile") or "")
@@ -65,7 +65,7 @@ class Examples:
                 if request is not None:
                     record = records[member_name(request["package"], request["resource"])]
                     body = read_member(path.name, file, record) if record.size <= _MOST_SHOWN else b""
-        except (ArchiveError, OSError):  # the load of the model says what is wrong with it
+        except (ArchiveError, OSError):  # the load of the model reports what is wrong with it
             return cls()
         return cls(list(_inputs(manifest)), _content(manifest, body))
 

@@ -1,8 +1,8 @@
-"""What the direct address beside TorchServe hears of TorchServe's workers, and of its models.
+"""Reports on TorchServe's workers and models to the direct address beside TorchServe.
 
-The host says which workers there are (``follow`` in ``host/control.py``), at once. The management interface
-says how TorchServe has a model registered, and which version is its default. Of a change of that alone nobody
-tells: it is asked again and again.
+The host reports new workers at once (``follow`` in ``host/control.py``). TorchServe's management interface
+says how a model is registered, and which version is its default. It does not report changes, so it is asked
+again and again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class FollowedWorker:
     """A worker of TorchServe's that has its model.
 
     Attributes:
-        name: of its model.
-        version: likewise.
-        batch_size: that TorchServe's load command names.
-        files: for a worker beside it.
-        stdio: descriptors for what such a worker prints; to be closed.
+        name: its model's name.
+        version: its model's version.
+        batch_size: the batch size in TorchServe's load command.
+        files: the files for a worker beside it.
+        stdio: descriptors for the output of such a worker; ``close`` closes them.
         beside: see ``host_link.register``.
     """
 
@@ -64,11 +64,14 @@ def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
 
 
 class Following:
-    """The connection on which the host tells of workers. For the event loop's thread.
+    """The connection on which the host reports workers. For the event loop's thread.
 
     Args:
-        runtime_dir: of the host.
-        on_worker: is given each worker, once, and its descriptors.
+        runtime_dir: the host's runtime directory.
+        on_worker: called once with each worker, whose descriptors it must close.
+
+    Raises:
+        OSError: no host listens there.
     """
 
     def __init__(self, runtime_dir: str, on_worker: Callable[[FollowedWorker], None]) -> None:
@@ -78,11 +81,11 @@ class Following:
         self._peer.send(shim.FOLLOW_REQUEST)
 
     def fileno(self) -> int:
-        """For the loop, which calls ``hear`` when it is readable."""
+        """The descriptor for the loop, which calls ``hear`` when it is readable."""
         return self._peer.fileno()
 
     def hear(self) -> bool:
-        """Take what has come; False at the end."""
+        """Take the messages that have come; False at the end of the connection."""
         while True:
             try:
                 message, descriptors, _, _ = socket.recv_fds(self._peer, shim.MESSAGE_LIMIT, 2)
@@ -102,7 +105,7 @@ class Following:
                     os.close(descriptor)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._peer.close()
 
 
@@ -112,8 +115,8 @@ class Registration:
 
     Attributes:
         default: the version that answers requests which name none.
-        settings: by version.
-        left: versions whose requests TorchServe's own frontend has to assign to workers.
+        settings: the queue's settings, by version.
+        left: versions whose requests TorchServe's own frontend must assign to workers.
     """
 
     default: str
@@ -122,12 +125,12 @@ class Registration:
 
 
 class Management:
-    """TorchServe's management interface, as far as it is asked here.
+    """A client of TorchServe's management interface.
 
     Args:
-        address: with http:// or https://.
-        session: for requests to TorchServe.
-        key: gives the token; "" if none is needed.
+        address: the interface's address, with http:// or https://.
+        session: returns the session for requests to TorchServe.
+        key: returns the token; "" if none is needed.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class Management:
         self._key = key
 
     async def registration(self, name: str) -> Registration | None:
-        """How a name is registered; None if TorchServe does not say."""
+        """How a model's name is registered; None if TorchServe does not say."""
         try:
             every = await self._ask(f"/models/{name}/all")
             default = await self._ask(f"/models/{name}")
@@ -173,5 +176,5 @@ def _settings(told: dict[str, Any]) -> QueueSettings:
 
 
 def _is_left(told: dict[str, Any]) -> bool:
-    """Whether TorchServe assigns requests to workers by more than who is idle."""
+    """Whether TorchServe assigns requests to workers not only by which worker is idle."""
     return bool(told.get("stateful") or told.get("continuousBatching") or told.get("useJobTicket"))

@@ -1,4 +1,4 @@
-"""A request's body as TorchServe's frontend takes it apart: forms by their fields, all else as a whole."""
+"""Parses a request's body as TorchServe's frontend does: a form by its fields, all else as a whole."""
 
 from __future__ import annotations
 
@@ -16,20 +16,32 @@ MOST_FIELDS = 1000
 
 
 def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
-    """A body's parameters; raises Refusal if it is a form and no whole one."""
+    """The parameters of a request's body.
+
+    Args:
+        content_type: the request's header; b"" if it has none.
+        body: the whole body.
+
+    Raises:
+        Refusal: the body is a form that is malformed, incomplete, or has too many fields.
+    """
     mime, _, options = content_type.partition(b";")
     lowered = mime.strip().lower()
     if lowered == _MULTIPART and b"boundary" in options.lower():
         return _multipart(content_type, body)
     if lowered == _FORM:
-        # A last field without a value is nothing to TorchServe.
+        # TorchServe ignores a last field without a value.
         whole, _, last = body.rpartition(b"&")
         return _url_encoded(body if b"=" in last else whole)
     return [Parameter(b"body", as_utf8(mime), body)]
 
 
 def query_parameters(query: bytes) -> list[Parameter]:
-    """The parameters behind a path's question mark."""
+    """The parameters after a path's question mark.
+
+    Raises:
+        Refusal: the query is malformed, or has too many fields.
+    """
     return _url_encoded(query)
 
 
@@ -56,7 +68,7 @@ def _bad_form(why: str) -> Refusal:
 
 
 class _Parts:
-    """Collects what the multipart parser finds."""
+    """Collects the parts that the multipart parser finds."""
 
     def __init__(self) -> None:
         self.found: list[Parameter] = []

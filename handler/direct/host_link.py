@@ -1,7 +1,7 @@
-"""How the direct address gets a worker of the pool's host: as a shim does, and TorchServe in one.
+"""Registers the direct address's workers with the pool's host, in the roles of both shim and TorchServe.
 
-A worker is registered on the host's control socket (``host/control.py``), with a channel of this process
-(``channels.py``) in the place of an address where TorchServe would connect.
+A worker is registered on the host's control socket (``host/control.py``). Its registration has a channel of
+this process (``channels.py``), in place of an address to which TorchServe would connect.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from interpool.handler.errors import WorkerRefused
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts
 
-# Numbers in the place of a shim's process id, of which there is none. The kernel's end at 2^22.
+# Numbers in place of a process id, as there is no shim. The kernel's process ids end at 2^22.
 FIRST_NUMBER = 1 << 24
 _numbers = itertools.count(FIRST_NUMBER)
 _PATIENCE_S = 120.0  # for the host's first interpreter
 
 
 class WorkerGone(WorkerRefused):
-    """The worker of TorchServe's, beside which this one was to be, has ended."""
+    """The worker of TorchServe's that this one was to be beside has ended."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Registered:
     """A worker that the host has taken.
 
     Attributes:
-        peer: the control connection; its end is the worker's.
+        peer: the control connection; its end ends the worker.
     """
 
     peer: socket.socket
 
     def watch(self, on_end: Callable[[str], None]) -> None:
-        """Have ``on_end`` called, once, when the host ends the worker, with what it says of that."""
+        """Have ``on_end`` called once, when the host ends the worker, with the host's reason."""
         loop = asyncio.get_running_loop()
 
         def heard() -> None:
@@ -81,14 +81,15 @@ async def register(
     stdio: tuple[int, int],
     beside: dict[str, str] | None = None,
 ) -> Registered:
-    """Register a worker with the host whose runtime directory this is.
+    """Register a worker with a host.
 
     Args:
-        runtime_dir: of the host.
-        model_dir: where the model's archive is extracted.
-        channel: the number of the one by which the worker is asked.
-        stdio: descriptors for what the model prints; the host has copies.
-        beside: fields of the registration that are those of TorchServe's worker beside this one.
+        runtime_dir: the host's runtime directory.
+        model_dir: the directory into which the model's archive is extracted.
+        channel: the number of the channel on which the worker gets requests.
+        stdio: descriptors for the model's output; the host gets copies.
+        beside: fields of the registration that are taken from the worker of TorchServe's that this worker is
+            beside; None: it is beside none.
 
     Raises:
         WorkerGone: there is no such worker of TorchServe's any more.
@@ -128,7 +129,7 @@ async def register(
 
 
 async def _receive(peer: socket.socket) -> bytes:
-    """The next message, without taking more than that."""
+    """The next message only; b"" at the end of the connection."""
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
     loop.add_reader(peer, arrived.set)

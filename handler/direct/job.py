@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Parameter(NamedTuple):
-    """A part of a request: a form's field, or its whole body."""
+    """A part of a request: a form's field, or the whole body."""
 
     name: bytes
     content_type: bytes
@@ -20,12 +20,12 @@ class Parameter(NamedTuple):
 
 
 def as_utf8(header: bytes) -> bytes:
-    """A header's value as workers decode it: each byte is a character of Latin-1, as for TorchServe."""
+    """A header's value in UTF-8, as workers decode it. As in TorchServe, each byte is a Latin-1 character."""
     return header if header.isascii() else header.decode("latin-1").encode()
 
 
 class Answer(NamedTuple):
-    """What a client gets; a streamed one has further parts."""
+    """A client's answer, or a part of a streamed one; ``more`` says whether further parts follow."""
 
     status: int
     content_type: bytes
@@ -35,12 +35,12 @@ class Answer(NamedTuple):
 
 
 class Refusal(Exception):
-    """A request is answered by an error of TorchServe's form.
+    """A request is answered by an error in TorchServe's form.
 
     Attributes:
-        status: of the answer.
+        status: the answer's HTTP status.
         kind: the name that TorchServe gives the error.
-        message: for the client.
+        message: the text for the client.
     """
 
     def __init__(self, status: int, kind: str, message: str) -> None:
@@ -54,10 +54,10 @@ class Job:
     """A request that waits for a worker, or for its answer.
 
     Args:
-        request_id: its name in a batch.
-        headers: of the request, the last one of each name.
-        parameters: of the request.
-        since: when it was whole, by the loop's clock.
+        request_id: its id in a batch.
+        headers: the request's headers; of several with one name, the last one.
+        parameters: the request's parameters.
+        since: when the whole request had arrived, by the loop's clock, in seconds.
     """
 
     __slots__ = ("_arrived", "_is_answered", "_request", "_timer", "_waiter", "request_id", "since")
@@ -78,11 +78,11 @@ class Job:
         self._timer: asyncio.TimerHandle | None = None
 
     def expire_after(self, timeout_s: float, on_expired: Callable[[Job], None]) -> None:
-        """Refuse the request if it has no whole answer by then.
+        """Refuse the request if it has no whole answer in time.
 
         Args:
             timeout_s: seconds from now.
-            on_expired: called after that refusal.
+            on_expired: called with the job after that refusal.
         """
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(timeout_s, self._expire, timeout_s, on_expired)
@@ -93,13 +93,13 @@ class Job:
         on_expired(self)
 
     def take_request(self) -> Request:
-        """What is sent to a worker, once; it is kept no longer."""
+        """The request for a worker. Call it once: the job then forgets the request."""
         assert self._request is not None
         request, self._request = self._request, None
         return request
 
     def deliver(self, answer: Answer | Refusal) -> None:
-        """Give it its answer, or the next part of it. What comes after the last part is dropped."""
+        """Give the job its answer, or the next part of it. After the last part, all others are dropped."""
         if self._is_answered:
             return
         if isinstance(answer, Refusal) or not answer.more:
@@ -111,7 +111,11 @@ class Job:
             self._waiter.set_result(None)
 
     async def answer(self) -> Answer:
-        """Wait for the answer, or for its next part; raises Refusal."""
+        """Wait for the answer, or for its next part.
+
+        Raises:
+            Refusal: the request is answered by an error.
+        """
         if not self._arrived:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

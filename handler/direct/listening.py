@@ -1,4 +1,4 @@
-"""Where the direct address listens, as people write it: ``HOST:PORT``, or ``unix:PATH``."""
+"""The address at which the direct address listens, as users write it: ``HOST:PORT``, or ``unix:PATH``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Address:
 
     Attributes:
         host: a name or an IP address; "" for a unix socket.
-        port: of the host.
-        path: of the unix socket; "" if it is none.
+        port: the TCP port; 0 for any free one, or for a unix socket.
+        path: the path of the unix socket; "" if it is none.
     """
 
     host: str = ""
@@ -30,7 +30,11 @@ class Address:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """As people write it; raises SettingsError."""
+        """Parse an address as users write it.
+
+        Raises:
+            SettingsError: it is malformed.
+        """
         kind, colon, path = text.partition(":")
         if kind == "unix" and colon:
             if not os.path.isabs(path):
@@ -46,7 +50,7 @@ class Address:
         return cls(host.strip("[]") or "127.0.0.1", int(port))
 
     def __str__(self) -> str:
-        """As people write it."""
+        """The address as users write it."""
         if self.path:
             return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -61,12 +65,12 @@ class Address:
         return False
 
     def bind(self) -> list[socket.socket]:
-        """Sockets that are bound there, and do not listen yet: one for each address that a host's name has.
+        """Sockets that are bound there, and do not listen yet: one for each IP address of the host's name.
 
-        A socket that was left at the path is removed; a file of another kind is not.
+        A socket file that an earlier process has left at the path is removed; a file of another kind is not.
 
         Raises:
-            OSError: none of the addresses can be had, or another socket has one of them.
+            OSError: none of the IP addresses can be bound, or another socket has one of them.
         """
         if self.path:
             with contextlib.suppress(FileNotFoundError):
@@ -80,7 +84,7 @@ class Address:
         try:
             for family, where in places:
                 try:
-                    # Port 0 is any one, and the same for all.
+                    # Port 0 means any free port, and the same one for all addresses.
                     port = bound[0].getsockname()[1] if bound else where[1]
                     bound.append(_bound(family, (where[0], port, *where[2:]), only_v6=len(places) > 1))
                 except OSError as error:
