@@ -1,4 +1,4 @@
-"""The models that the direct address has, by name and version. For the event loop's thread alone."""
+"""The models of the direct address, by name and version. For the event loop's thread alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interpool.handler.direct.traffic import DirectState, Traffic
 
 
 def model_not_found(name: str) -> Refusal:
-    """TorchServe's answer for a name that nobody has registered."""
+    """TorchServe's answer for a name that is not registered."""
     return Refusal(404, "ModelNotFoundException", f"Model not found: {name}")
 
 
@@ -21,12 +21,12 @@ class ServedModel:
     """A version of a model.
 
     Attributes:
-        name: that it is registered by.
-        version: its archive's.
-        queue: of its requests.
-        examples: what its archive says of its requests.
-        directory: where its archive is extracted; "" if that does not matter.
-        traffic: what was answered for it.
+        name: the name that it is registered by.
+        version: its archive's version.
+        queue: the queue of its requests.
+        examples: its archive's description of its requests.
+        directory: the directory into which its archive is extracted; "" if that does not matter.
+        traffic: the counts of its answers.
     """
 
     name: str
@@ -38,17 +38,12 @@ class ServedModel:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether all of its workers are there."""
+        """Whether it has all of its workers."""
         return len(self.queue.workers) >= self.queue.wanted
 
 
 class Models:
-    """All of them. The first version of a name is its default until another one is chosen.
-
-    Attributes:
-        is_draining: the server is about to end: it says that it is not ready, and ends connections that it
-            has answered. Any thread.
-    """
+    """All models. The first version of a name is its default until ``set_default`` chooses another one."""
 
     def __init__(self) -> None:
         self.is_draining = False
@@ -60,7 +55,7 @@ class Models:
             yield from versions.values()
 
     def describe(self, address: str) -> DirectState:
-        """The state of an address that has these. Any thread."""
+        """The state of an address that has these models. Any thread."""
         every = [model for versions in tuple(self._versions.values()) for model in tuple(versions.values())]
         return {
             "address": address,
@@ -70,12 +65,12 @@ class Models:
         }
 
     def add(self, model: ServedModel) -> None:
-        """Have it from now on."""
+        """Add a model; it replaces one of the same name and version."""
         self._versions.setdefault(model.name, {})[model.version] = model
         self._default.setdefault(model.name, model.version)
 
     def remove(self, model: ServedModel) -> None:
-        """Forget it."""
+        """Remove a model, unless another one has replaced it."""
         versions = self._versions.get(model.name, {})
         if versions.get(model.version) is model:
             del versions[model.version]
@@ -84,7 +79,12 @@ class Models:
             self._default.pop(model.name, None)
 
     def set_default(self, name: str, version: str) -> None:
-        """Have requests that name no version answered by this one."""
+        """Set the version that answers requests which name none.
+
+        Args:
+            name: the model's name.
+            version: the version; it may be added later.
+        """
         self._default[name] = version
 
     def default(self, name: str) -> ServedModel | None:
@@ -98,7 +98,15 @@ class Models:
                 yield model
 
     def find(self, name: str, version: str | None) -> ServedModel:
-        """The model that is to answer; raises Refusal."""
+        """The model that answers a request.
+
+        Args:
+            name: the model's name.
+            version: its version; None: the default version.
+
+        Raises:
+            Refusal: there is no such model, or no such version.
+        """
         versions = self._versions.get(name)
         if versions is None:
             raise model_not_found(name)

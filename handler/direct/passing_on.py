@@ -1,4 +1,4 @@
-"""Requests for what the pool does not have are passed on to TorchServe, and its answers back."""
+"""Passes requests for models and paths that the pool does not have on to TorchServe, and its answers back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yarl import URL
 from interpool.handler.direct.job import Refusal
 from interpool.handler.direct.replies import Receive, Scope, Send, error_answer, head_of, send_answer
 
-# Of one connection, and not of what is passed on.
+# Headers that belong to one connection, and are not passed on.
 _OF_A_CONNECTION = frozenset(
     (
         b"connection",
@@ -31,11 +31,14 @@ _OF_A_CONNECTION = frozenset(
 
 
 class TorchServeClient:
-    """TorchServe's addresses, for the event loop's thread.
+    """A client of TorchServe's inference address. For the event loop's thread.
 
     Args:
-        inference: its inference address, with http:// or https://.
-        certificate: its own, where it is reached by TLS and has a file of it.
+        inference: the address, with http:// or https://.
+        certificate: the file of TorchServe's own certificate, if it uses TLS; "" for none.
+
+    Raises:
+        OSError: the certificate cannot be read or used.
     """
 
     def __init__(self, inference: str, certificate: str = "") -> None:
@@ -44,7 +47,7 @@ class TorchServeClient:
         self._session: aiohttp.ClientSession | None = None
 
     def session(self) -> aiohttp.ClientSession:
-        """For requests to TorchServe; it is closed with this."""
+        """The session for requests to TorchServe; ``close`` closes it."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=self._tls),
@@ -61,7 +64,13 @@ class TorchServeClient:
             await self._session.close()
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have TorchServe answer a request."""
+        """Have TorchServe answer a request. If it does not, the answer is 503.
+
+        Args:
+            scope: the request's ASGI scope.
+            receive: returns its body's ASGI messages.
+            send: sends the answer's ASGI messages.
+        """
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         query = scope["query_string"].decode("latin-1")
         url = URL(self._inference + path + (f"?{query}" if query else ""), encoded=True)
@@ -112,7 +121,7 @@ class TorchServeClient:
                 await send({"type": "http.response.body", "body": b""})
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if has_begun:
-                raise  # what is left of the answer cannot be said: the server ends the connection
+                raise  # the rest of the answer is lost: the server ends the connection
             said = error_answer(
                 Refusal(
                     503, "ServiceUnavailableException", f"TorchServe does not answer: {type(error).__name__}"
@@ -139,7 +148,7 @@ async def _client_leaves(receive: Receive, sent: asyncio.Event) -> None:
 
 
 def _trusting(certificate: str) -> ssl.SSLContext | bool:
-    """What trusts a server with this certificate, whatever name it is reached by."""
+    """A TLS context that trusts a server with this certificate, by whatever name it is reached."""
     if not certificate:
         return True
     context = ssl.create_default_context(cafile=certificate)

@@ -1,4 +1,4 @@
-"""What a path of TorchServe's inference API asks for."""
+"""Parses the paths of TorchServe's inference API."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class Wish(Enum):
-    """What is asked for."""
+    """The kind of a request."""
 
     DESCRIPTION = "description"
     PING = "ping"
     PREDICT = "predict"
     READY = "ready"
     METADATA = "metadata"
-    SERVER = "server"  # something of the whole server that the Open Inference Protocol asks
+    SERVER = "server"  # about the whole server, by the Open Inference Protocol
     ELSEWHERE = "elsewhere"
 
 
 class Asked(NamedTuple):
-    """A path, understood.
+    """A path that was parsed.
 
     Attributes:
-        wish: what is asked for.
-        model: whose name it has; "" if it has none.
-        version: that it names.
-        headers: what TorchServe adds to the request's own, for the handler.
+        wish: the kind of the request.
+        model: the model's name in the path; "" if it has none.
+        version: the version in the path; None if it has none.
+        headers: headers that TorchServe adds to the request's own, for the handler.
         takes_query: whether the query's parameters go to the handler.
-        rest: the last part of a path that asks for something of the server.
+        rest: the last part of the path of a request about the server.
     """
 
     wish: Wish
@@ -58,12 +58,15 @@ def _explain(yes: bool) -> bytes:
 
 
 def understand(path: str, raw_path: bytes, method: str) -> Asked:
-    """What a path asks for; raises Refusal if TorchServe would refuse it whatever models there are.
+    """Parse a request's path.
 
     Args:
-        path: without its percent signs.
-        raw_path: as it was sent.
-        method: of the request.
+        path: the path, with its percent signs decoded.
+        raw_path: the path as the client sent it.
+        method: the request's HTTP method.
+
+    Raises:
+        Refusal: TorchServe would refuse the path, whatever models it has.
     """
     return (_kept if len(path) < _MOST_KEPT else _understood)(path, raw_path, method)
 

@@ -15,7 +15,7 @@ from interpool.handler.direct.worker import WorkerConnection
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """How TorchServe has a model registered.
+    """The settings of a model's registration, as TorchServe has them.
 
     Attributes:
         batch_size: the most requests in a batch.
@@ -33,11 +33,15 @@ class QueueSettings:
 
 
 class ModelQueue:
-    """Collects requests to batches, and gives these to workers that are idle.
+    """Collects requests into batches, and gives these to idle workers.
+
+    Args:
+        settings: the settings of the model's registration.
 
     Attributes:
-        workers: those that are there, idle or busy.
-        wanted: how many there are to be; without any, requests are refused.
+        settings: as above; they may be replaced at any time.
+        workers: the workers that have the model, idle or busy.
+        wanted: the number of workers that it should have; if it is 0, requests are refused.
     """
 
     def __init__(self, settings: QueueSettings) -> None:
@@ -48,26 +52,26 @@ class ModelQueue:
         self._jobs: deque[Job] = deque()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._drained: asyncio.Event | None = None  # there once it is waited for
+        self._drained: asyncio.Event | None = None  # made by ``drain``
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """The number of requests that wait."""
         return len(self._jobs)
 
     @property
     def _is_busy(self) -> bool:
-        """Whether a request waits, or is with a worker."""
+        """Whether a request waits, or a worker has one."""
         return bool(self._jobs) or len(self._idle) < len(self.workers)
 
     async def drain(self) -> None:
-        """Wait until all that was asked is answered, at most as long as a batch may take."""
+        """Wait until all requests are answered, at most as long as a batch may take."""
         self._drained = drained = asyncio.Event()
         self._note_drained()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(drained.wait(), self.settings.response_timeout_s)
 
     def put(self, job: Job) -> bool:
-        """Take a request; False if there is no worker, or no room."""
+        """Take a request; False if the model should have no workers, or the queue is full."""
         if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):
             return False
         self._jobs.append(job)
@@ -80,7 +84,13 @@ class ModelQueue:
     def connection(
         self, channels: Channels, load_command: bytes, on_end: Callable[[WorkerConnection], None]
     ) -> WorkerConnection:
-        """What asks a worker, to be added by ``add`` once that has the model."""
+        """Open a connection to a worker; the caller adds it by ``add`` once the worker has the model.
+
+        Args:
+            channels: the channels of the event loop.
+            load_command: TorchServe's load command, which the worker gets first.
+            on_end: called once with the connection, when it has ended.
+        """
 
         def ended(worker: WorkerConnection) -> None:
             self.workers.discard(worker)
@@ -99,13 +109,13 @@ class ModelQueue:
         self._take_back(worker)
 
     def refuse_waiting(self, refusal: Refusal) -> None:
-        """Answer what waits: the model is gone."""
+        """Answer all requests that wait by this refusal, as the model is gone."""
         jobs, self._jobs = self._jobs, deque()
         for job in jobs:
             job.deliver(refusal)
 
     def _forget(self, job: Job) -> None:
-        """Keep a request that has expired from workers, if none has it yet."""
+        """Remove a request that has expired from the queue, if no worker has it yet."""
         with contextlib.suppress(ValueError):
             self._jobs.remove(job)
             self._note_drained()

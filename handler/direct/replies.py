@@ -1,4 +1,4 @@
-"""Answers as TorchServe's frontend writes them: its headers, its errors, its JSON."""
+"""Writes answers as TorchServe's frontend does: its headers, its errors, its JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ _NOT_CACHED: Headers = [
 ]
 _GOES_ON: Headers = [*_NOT_CACHED, (b"connection", b"keep-alive")]
 _ENDS: Headers = [*_NOT_CACHED, (b"connection", b"close")]
-# What the server makes itself: a handler that sets one would break the answer's frame.
+# Headers that the server makes itself: a handler that sets one would break the answer's framing.
 _FRAME = frozenset((b"content-length", b"transfer-encoding", b"connection"))
 _FORBIDDEN = (b"\r", b"\n", b"\0")
 
 
 def as_json(value: object) -> bytes:
-    """JSON as TorchServe writes it, for people."""
+    """JSON as TorchServe writes it, indented for people."""
     return json.dumps(value, indent=2, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def json_answer(value: object, status: int = 200) -> Answer:
-    """An answer that holds JSON."""
+    """An answer that holds JSON.
+
+    Args:
+        value: the JSON value.
+        status: the answer's HTTP status.
+    """
     return Answer(status, JSON, (), as_json(value))
 
 
@@ -46,10 +51,9 @@ def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = F
     """The headers of an answer, without its length.
 
     Args:
-        answer: of a handler, or of the application's own.
-        request_id: of the request, for ``x-request-id``.
-        extra: headers of all answers, unless the answer has its own.
-        ends: whether the server ends the connection; it does after an error, as TorchServe.
+        answer: an answer of a handler, or the application's own.
+        request_id: the request's id, for ``x-request-id``.
+        extra: headers of all answers; one that the answer has already is left out.
     """
     headers: Headers = [(b"content-type", answer.content_type)] if answer.content_type else []
     if answer.headers:
@@ -63,7 +67,7 @@ def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = F
 
 
 def _merged(headers: Headers, others: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """With what a handler has set; the last one of a name counts."""
+    """The headers with those that a handler has set; of several with one name, the last one counts."""
     own = {name.lower(): value for name, value in others}
     kept = [each for each in headers if each[0] not in own]
     return kept + [
@@ -80,21 +84,33 @@ def _is_name(name: bytes) -> bool:
 
 
 def _safe(value: bytes) -> bytes:
-    """A header's value in one line; what a handler says cannot begin another header."""
+    """A handler's header value in one line, so that it cannot begin another header."""
     if any(char in value for char in _FORBIDDEN):
         return b" ".join(value.replace(b"\0", b" ").split())
     return value
 
 
 async def send_answer(send: Send, answer: Answer, headers: Headers) -> None:
-    """Send a whole answer."""
+    """Send a whole answer.
+
+    Args:
+        send: sends its ASGI messages.
+        answer: the answer.
+        headers: its headers without the length, which this adds to the list.
+    """
     headers.append((b"content-length", b"%d" % len(answer.body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 
 
 async def send_part(send: Send, answer: Answer, headers: Headers | None) -> None:
-    """Send a part of a streamed answer; ``headers`` come with the first one."""
+    """Send a part of a streamed answer.
+
+    Args:
+        send: sends its ASGI messages.
+        answer: the part.
+        headers: the answer's headers if this is the first part; None for the others.
+    """
     if headers is not None:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body, "more_body": answer.more})

@@ -19,19 +19,19 @@ from interpool.handler.direct.application import Application
 from interpool.handler.direct.job import Refusal
 from interpool.handler.direct.replies import error_answer
 
-REQUEST_S = 60.0  # seconds within which a request must have come whole; or that a client may read nothing
+REQUEST_S = 60.0  # seconds within which a whole request must arrive; and that a client may read nothing
 LOOK_S = 10.0
 MOST_HEAD_BYTES = 1 << 16  # of a head, or of trailers
 KEEP_ALIVE_S = 75
 _BACKLOG = 4096
-_ACCEPTED_AT_ONCE = 64  # before requests are looked at again
+_ACCEPTED_AT_ONCE = 64  # connections, before the loop handles requests again
 HANDSHAKE_S = 10.0
 PAUSE_S = 1.0
 _SAID_AGAIN_S = 60.0
 
 
 def _too_many() -> bytes:
-    """What a client gets that has one connection too many."""
+    """The answer to a client whose connection is beyond the bound."""
     refusal = Refusal(
         503, "ServiceUnavailableException", "The server has too many connections. Try again later."
     )
@@ -48,9 +48,9 @@ logger = logging.getLogger("interpool.direct")
 class _Protocol(HttpToolsProtocol):
     """Bounds the time and memory that a client takes. uvicorn's own protocol sets no such limits."""
 
-    _begun: float | None = 0.0  # when a request began to come, by the loop's clock; None: none is coming
+    _begun: float | None = 0.0  # when a request began to arrive, by the loop's clock; None: none is arriving
     _in_head = True
-    _framing = 0  # bytes that have come since a head or a request ended, or a body's bytes came
+    _framing = 0  # bytes that have arrived since the end of a head or request, or since a body's last bytes
     _unread = 0  # bytes that the client has not read yet
     _read = 0.0  # when that number last changed
     _look: asyncio.TimerHandle | None = None
@@ -103,9 +103,9 @@ class _Protocol(HttpToolsProtocol):
         if unread != self._unread or not unread:
             self._unread, self._read = unread, now
         if self._begun is not None and self.flow.read_paused:
-            self._begun = now  # the rest waits here, and not for the client
+            self._begun = now  # the server itself has paused reading, and does not wait for the client
         if now - self._read > REQUEST_S or (self._begun is not None and now - self._begun > REQUEST_S):
-            self.transport.abort()  # to close it would wait until the client has read all
+            self.transport.abort()  # ``close`` would wait until the client has read all
         else:
             self._look = self.loop.call_later(LOOK_S, self._end_if_slow)
 
@@ -114,9 +114,9 @@ class _Server(uvicorn.Server):
     """Accepts connections itself, to refuse those beyond a bound: uvicorn has a bound for requests only.
 
     Args:
-        config: uvicorn's.
-        listeners: bound sockets; closed when the server ends.
-        most: connections at a time.
+        config: uvicorn's configuration.
+        listeners: bound sockets; the server closes them at its end.
+        most: the most connections at a time.
     """
 
     def __init__(self, config: uvicorn.Config, listeners: Sequence[socket.socket], most: int) -> None:
@@ -199,9 +199,9 @@ class _Server(uvicorn.Server):
 
 
 def most_connections() -> int:
-    """How many connections there may be at a time: a quarter of the descriptors that this process may have.
+    """The most connections at a time: a quarter of the descriptors that this process may have, or 10,000.
 
-    The others are for its models' files and for the workers of TorchServe.
+    The other descriptors are for the models' files and for TorchServe's workers.
     """
     return min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
@@ -210,9 +210,9 @@ def server(application: Application, listeners: Sequence[socket.socket], **setti
     """A server of the application. It refuses connections beyond ``most_connections``.
 
     Args:
-        application: what answers.
+        application: the application that answers.
         listeners: bound sockets. The server listens at them once it is started, and closes them at its end.
-        settings: uvicorn's, such as those of TLS.
+        settings: further settings of uvicorn, such as those of TLS.
     """
     config = uvicorn.Config(
         application,

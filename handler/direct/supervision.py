@@ -1,4 +1,4 @@
-"""Keeps a model's workers: each is registered, loads the model, and is started anew when it ends."""
+"""Keeps a model's workers: registers each, has it load the model, and starts it anew when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.worker import LoadFailed, worker_died
 from interpool.handler.errors import WorkerRefused
 
-# Seconds before a worker that ended is started anew, each time that it has not become ready meanwhile.
+# Seconds before a worker that has ended is started anew: the next value each time that it did not become
+# ready in between.
 BACK_OFF_S = (0.0, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
 
 logger = logging.getLogger("interpool.direct")
@@ -22,12 +23,12 @@ logger = logging.getLogger("interpool.direct")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What a worker is registered and loads its model with.
+    """The facts with which a worker is registered and loads its model.
 
     Attributes:
-        name: of the model, for people.
-        model_dir: where its archive is extracted.
-        load_command: TorchServe's.
+        name: the model's name, for people.
+        model_dir: the directory into which its archive is extracted.
+        load_command: TorchServe's load command.
         load_timeout_s: seconds that a load may take.
     """
 
@@ -38,15 +39,18 @@ class ModelFiles:
 
 
 class Place:
-    """Where one worker is, and after it has ended the next one.
+    """A place for one worker, and for the next one after that has ended.
 
     Args:
-        runtime_dir: of the host.
-        files: the model's.
-        queue: which it serves.
-        channels: of the loop.
-        stdio: descriptors for what the model prints.
+        runtime_dir: the host's runtime directory.
+        files: the model's files.
+        queue: the queue that the worker serves.
+        channels: the channels of the event loop.
+        stdio: descriptors for the model's output.
         beside: see ``host_link.register``.
+
+    Attributes:
+        ready: done once the first worker has the model; if that fails, it has the error.
     """
 
     def __init__(
@@ -67,7 +71,10 @@ class Place:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def keep(self) -> None:
-        """Have a worker there, for ever, or as long as there is TorchServe's beside it."""
+        """Keep a worker there for ever, or as long as the worker of TorchServe's that it is beside lives.
+
+        It returns early if the first worker fails; ``ready`` then has the error.
+        """
         attempts = 0
         while True:
             try:
@@ -87,14 +94,14 @@ class Place:
             attempts += 1
 
     def _fail(self, error: Exception) -> bool:
-        """Tell who waits for the first worker; False if there was one."""
+        """Give ``ready`` an error; False if the first worker was ready, or has failed, before."""
         if self.ready.done():
             return False
         self.ready.set_exception(error)
         return True
 
     async def _serve(self) -> None:
-        """Have a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
+        """Run a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
         ended = asyncio.Event()
         said: list[str] = []
         files = self._files
@@ -129,11 +136,11 @@ class Workers:
     """The workers of one model.
 
     Args:
-        runtime_dir: of the host.
-        files: the model's.
-        queue: which they serve.
-        channels: of the loop.
-        stdio: descriptors for what the model prints.
+        runtime_dir: the host's runtime directory.
+        files: the model's files.
+        queue: the queue that they serve.
+        channels: the channels of the event loop.
+        stdio: descriptors for the model's output.
     """
 
     def __init__(
@@ -149,7 +156,7 @@ class Workers:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, count: int) -> None:
-        """Start so many; returns when all have the model, and raises what the first that fails does.
+        """Start so many workers, and wait until all have the model.
 
         Raises:
             WorkerRefused: the host does not take one.
@@ -161,7 +168,7 @@ class Workers:
         await asyncio.gather(*(place.ready for place in places))
 
     async def close(self) -> None:
-        """End them. What is under way fails: drain the queue first, to have it answered."""
+        """End the workers. Requests that have no answer yet fail; drain the queue first to avoid that."""
         self._queue.wanted = 0
         self._queue.refuse_waiting(worker_died())
         for task in self._tasks:

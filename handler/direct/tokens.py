@@ -1,4 +1,4 @@
-"""TorchServe's tokens: its key file says which one inference needs, and until when that is good."""
+"""Checks TorchServe's tokens: its key file has the one that an inference needs, and its expiration time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BEARER = re.compile(rb"Bearer\s+(\S+)")
 
 
 class KeyFile:
-    """The keys that TorchServe has written, read again when it has written others.
+    """The keys in TorchServe's key file, which is read again when TorchServe has written it anew.
 
     Args:
-        path: of the file.
+        path: the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,14 @@ class KeyFile:
         self._keys: dict[str, tuple[str, dt.datetime | None]] = {}
 
     def guard(self, headers: dict[bytes, bytes]) -> None:
-        """Raise Refusal if a request for an inference has no token, or one that is not good."""
+        """Check the token of a request for an inference.
+
+        Args:
+            headers: the request's headers, by their names in lower case.
+
+        Raises:
+            Refusal: the token is missing, wrong or expired.
+        """
         bearer = _BEARER.fullmatch(headers.get(b"authorization", b""))
         key, until = self._key("inference")
         given = bearer[1] if bearer else b""
@@ -58,7 +65,7 @@ class KeyFile:
         except FileNotFoundError:
             self._keys, self._seen = {}, None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            pass  # TorchServe is writing it: the keys that it had are those that it still takes
+            pass  # TorchServe is writing the file: it still accepts the keys that were there before
         return self._keys.get(kind, ("", None))
 
 

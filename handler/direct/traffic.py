@@ -1,6 +1,7 @@
-"""What the direct address has answered: how often and how fast, for each model.
+"""Counts the answers of the direct address, and their times, for each model.
 
-The event loop's thread writes, and the host's reads: each value by itself, which Python's GIL keeps whole.
+The event loop's thread writes the counts, and the host's thread reads them. It reads each value by itself,
+and Python's GIL keeps each value consistent.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ TIME_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 
 
 class ModelTraffic(TypedDict):
-    """Of one version of a model, since it is here.
+    """The counts of one version of a model, since it was added.
 
     Attributes:
         model: ``name/version``.
-        answers: how many there were, by status.
+        answers: numbers of answers, by status.
         waiting: requests that wait for a worker.
-        times: how many answers took how long, by ``TIME_BOUNDS_S``; the last ones took longer.
-        seconds: that they took, together.
+        times: numbers of answers by the time that they took, in the buckets of ``TIME_BOUNDS_S``. The last
+            number is of answers that took longer than all bounds.
+        seconds: seconds that all answers took, together.
     """
 
     model: str
@@ -30,11 +32,11 @@ class ModelTraffic(TypedDict):
 
 
 class DirectState(TypedDict):
-    """The direct address.
+    """The state of the direct address.
 
     Attributes:
-        address: where it is.
-        models: what it has.
+        address: the address, as text.
+        models: the counts of its models.
     """
 
     address: str
@@ -53,15 +55,20 @@ class Traffic:
         """Count an answer.
 
         Args:
-            status: of it; of a streamed one, of its first part.
-            seconds: from when the request was whole until the answer was there.
+            status: the answer's HTTP status; of a streamed answer, that of its first part.
+            seconds: from when the whole request had arrived until the answer was there.
         """
         self._answers[status] = self._answers.get(status, 0) + 1
         self._times[bisect_left(TIME_BOUNDS_S, seconds)] += 1
         self._seconds += seconds
 
     def describe(self, model: str, waiting: int) -> ModelTraffic:
-        """What was counted."""
+        """The counts so far. Any thread.
+
+        Args:
+            model: the model's ``name/version``.
+            waiting: the number of requests that wait for a worker.
+        """
         return {
             "model": model,
             "answers": {str(status): count for status, count in sorted(self._answers.copy().items())},

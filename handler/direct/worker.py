@@ -1,4 +1,4 @@
-"""What asks one worker: batches go out, and answers come back. For the event loop's thread alone."""
+"""A connection to one worker: batches go out, and answers come back. For the event loop's thread alone."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def worker_died() -> Refusal:
 
 
 class WorkerConnection:
-    """Asks one worker.
+    """Sends batches to one worker, and gives the answers to their jobs.
 
     Args:
-        channels: of the loop.
-        load_command: of its model; it loads that first.
+        channels: the channels of the event loop.
+        load_command: TorchServe's load command, which the worker gets first.
         patience_s: seconds that the worker may be silent while it has a batch; TorchServe's responseTimeout.
-        on_idle: called when it has answered a batch.
-        on_end: called once, when the connection has ended.
+        on_idle: called with the connection when the worker has answered a batch.
+        on_end: called once with the connection, when it has ended.
 
     Attributes:
-        number: of its channel.
-        leaving: it ends once it has answered.
+        number: the number of its channel.
+        leaving: whether it ends once the worker has answered its batch.
     """
 
     def __init__(
@@ -64,7 +64,14 @@ class WorkerConnection:
         self.leaving = False
 
     async def loaded(self, timeout_s: float) -> None:
-        """Wait until the worker has loaded its model; raises LoadFailed."""
+        """Wait until the worker has loaded its model.
+
+        Args:
+            timeout_s: seconds that this may take.
+
+        Raises:
+            LoadFailed: the load has failed, was too slow, or the worker has ended.
+        """
         assert self._loading is not None
         try:
             code, message, _ = await asyncio.wait_for(self._loading, timeout_s)
@@ -90,7 +97,7 @@ class WorkerConnection:
             self._watch = self._loop.call_at(self._deadline, self._look)
 
     def leave(self) -> None:
-        """Take no further batch; the connection ends when the last one is answered."""
+        """Take no further batch; the connection ends when the current one is answered."""
         self.leaving = True
         if not self._jobs:
             self.close()
@@ -99,7 +106,7 @@ class WorkerConnection:
         """End the connection; its batch fails."""
         self.leaving = True
         self._channel.close()
-        self._fail(worker_died())  # now: perhaps nobody hears of the channel's end any more
+        self._fail(worker_died())  # at once: the loop may not handle the channel's end any more
 
     # ---- what its channel brings -------------------------------------------------------------
 
@@ -126,7 +133,7 @@ class WorkerConnection:
     def _answer(self, reply: Reply) -> None:
         code, message, predictions = reply
         if code != _SUCCESS:
-            # TorchServe's own: what it calls too large an entity is a lack of memory.
+            # As in TorchServe: a worker reports a lack of memory by the code of too large an entity.
             status = 507 if code == 413 else code
             self._fail(Refusal(status, "InternalServerException", message.decode(errors="replace")))
             self._rest()
@@ -164,7 +171,7 @@ class WorkerConnection:
             self._on_idle(self)
 
     def _look(self) -> None:
-        """End a worker that has been silent for too long; it is looked at again as long as it has batches."""
+        """End a worker that has been silent for too long; look again as long as it has batches."""
         self._watch = None
         if not self._jobs:
             return
