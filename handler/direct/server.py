@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
 
 
 def most_connections() -> int:
-    """The most connections at a time: a quarter of the descriptors that this process may have, or 10,000.
+    """The most connections at a time: a quarter of the process's descriptors, but no more than 10,000.
 
     The other descriptors are for the models' files and for TorchServe's workers.
     """

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 
 M_ARENA_MAX = -8  # <malloc.h>
-# malloc's default is eight for each core. Every model has a thread in each interpreter, so most arenas would
-# keep memory that one model has freed, and no other model could use it. Few are enough: hardly more threads
-# than there are cores are in malloc at once.
+# malloc's default is eight for each core. Every model has a thread in each interpreter. So most arenas would
+# keep memory that one model has freed, and no other model could use that. Few arenas are enough: hardly more
+# threads than there are cores are in malloc at once.
 ARENAS = 2  # for each core
 
 

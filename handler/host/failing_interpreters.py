@@ -1,7 +1,7 @@
 """Finds broken interpreters: models fail to load in them that load in others, so the models are not at fault.
 
-A model may change its interpreter so that no other model can be loaded there any more, in a way that the
-check for traces does not find (``native/inside/rebinding.py``). As such an interpreter has few models, it is
+A model may change its interpreter so that no other model can be loaded there any more. The check for traces
+(``native/inside/rebinding.py``) does not find every such change. As such an interpreter has few models, it is
 the first that the pool tries for the next model.
 """
 

@@ -189,6 +189,9 @@ class Keeper:
         Args:
             manager: of the interpreters; None: they have not started yet, and nothing is done.
             workers: the registered workers.
+
+        Raises:
+            OSError: the process has no descriptors left.
         """
         now = time.monotonic()
         if self._is_over and self._thread is not None:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 FILLING_TICK_S = 0.1  # an interpreter that has just become ready must not wait for a request to load a model
-LOOK_S = 0.5  # between two looks at what the interpreters do, however many events there are
+LOOK_S = 0.5  # between two looks at the interpreters' state, however many events there are
 MODEL_CHECK_S = 5.0
 LEAVE_TIMEOUT_S = 10.0
 FAILED_LINGER_S = 1.0
@@ -676,7 +676,7 @@ class PoolHost:
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
         for other in self._workers.registered:
             if other.registration.beside == worker.registration.pid:
-                control.send(other.peer, "bye")  # it answers what it has, and ends
+                control.send(other.peer, "bye")  # that worker answers the requests that it has, and ends
         if not worker.end():
             self._workers.ending.add(worker)
             if not self._reason_to_leave:

@@ -36,7 +36,7 @@ class End(StrEnum):
     DISCONNECTED = "disconnected"  # by TorchServe: scaled down, unregistered, or out of time
     SHIM_GONE = "shim_gone"
     LOAD_FAILED = "load_failed"
-    MODEL_EXIT = "model_exit"  # sys.exit() in the model's code, say
+    MODEL_EXIT = "model_exit"  # for example, sys.exit() in the model's code
     DEVICE_LOST = "device_lost"  # the process can use its GPU no more, because of this model or another one
     GIVEN_UP = "given_up"  # a call of it was interrupted, and did not return
     REPLACED = "replaced"
@@ -143,7 +143,7 @@ class ServedModel:
         self.traces = self.traces or other.traces
 
     def describe(self) -> ServedState:
-        """For the host's status."""
+        """The model's state, for the host's status."""
         now = time.monotonic()
         return {
             "model": self.name,

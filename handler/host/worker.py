@@ -256,7 +256,7 @@ class Worker:
             self._loaded_at = time.monotonic()
 
     def without_load(self, running: float) -> float:
-        """Of the seconds that its call has run, those since the end of the load that came first, if any.
+        """The seconds that its call has run without the load that came first, if there was one.
 
         Args:
             running: seconds that the call has run.
