@@ -462,7 +462,8 @@ class PoolHost:
         waits = self._is_ahead and self._awaits_first_worker and not self._pool.error
         if self._workers.registered or self._workers.ending or self._pool.is_starting or waits:
             self._idle_since = now
-        # A process that has connected may become a worker; or it asks for the status again and again.
+        # A process that has connected may become a worker, so the host stays for it. It may also ask for the
+        # status again and again for ever, so it does not restart the idle time.
         elif now - self._idle_since >= self._patience_s and not self._control.is_asked:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
         if hopeless := self._pool.hopeless:
