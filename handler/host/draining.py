@@ -1,10 +1,10 @@
 """Ends a server in the foreground if it gets SIGTERM, without losing requests.
 
-``interpool serve --foreground`` with ``INTERPOOL_DRAIN_S`` then ends TorchServe's frontend in these steps:
+``interpool serve --foreground`` waits so for TorchServe's frontend, which is its child:
 
-1. It has the hosts of the frontend's pools say that they are not ready. They answer requests as before.
-2. For ``INTERPOOL_DRAIN_S`` seconds, load balancers can notice that.
-3. It waits until no call runs or waits in a pool.
+1. The hosts of its pools say that they are not ready, and answer as before.
+2. For ``INTERPOOL_DRAIN_S`` seconds, load balancers may notice that.
+3. It waits until no call runs or waits in a pool, ``CALLS_S`` seconds at most.
 4. It ends the frontend.
 
 Without ``INTERPOOL_DRAIN_S`` it ends the frontend at once, and so it does at a second SIGTERM.
@@ -26,9 +26,8 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.torchserve import FRONTEND_CLASS
 
-LOOK_S = 0.1
-# The pools must be idle for so long: a batch that TorchServe has not sent yet, or an answer that it is still
-# sending, is in no pool.
+LOOK_S = 0.5
+# A batch that TorchServe has not sent yet, or an answer that it is still sending, is in no pool.
 IDLE_S = 1.0
 CALLS_S = 60.0
 _ENDED_BY_SIGTERM = 128 + signal.SIGTERM
@@ -38,7 +37,7 @@ def drain_on_sigterm(seconds: float) -> None:
     """Have SIGTERM drain this process's TorchServe before it ends; for the main thread only.
 
     Args:
-        seconds: for which the server still answers new requests while it says that it is not ready.
+        seconds: that the server goes on with new requests while it says that it is not ready.
     """
 
     def end(_signal: int, _frame: FrameType | None) -> None:
@@ -71,13 +70,13 @@ def _drain(seconds: float) -> None:
     os.kill(frontend, signal.SIGTERM)
 
 
-def _told_to_drain(frontend: int) -> list[HostState]:
-    """Have the frontend's hosts say from now on that they are not ready, and return their states."""
-    hosts = []
-    for directory in Path(shim.runtime_base()).glob(f"{frontend}-*"):
-        with contextlib.suppress(OSError, ValueError):  # the directory has no host
-            hosts.append(json.loads(control.ask_to_drain(directory)))
-    return hosts
+def _frontend() -> int | None:
+    """TorchServe's frontend, if this process has one: its child."""
+    with contextlib.suppress(OSError):  # a child has just ended
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
+            if FRONTEND_CLASS.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return int(pid)
+    return None
 
 
 def _is_busy(frontend: int) -> bool:
