@@ -37,7 +37,7 @@ from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 # Requests' ids are UUIDs, as in TorchServe: a random beginning for the process, and a count.
 _ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))
-_TOO_LARGE = Refusal(413, "", "")
+_TOO_LARGE = 413
 _MOST_DIGITS = 19  # of a body's length
 
 
@@ -65,10 +65,13 @@ class Limits:
     Attributes:
         request_bytes: the most bytes that a body may have; TorchServe's max_request_size.
         body_s: seconds within which the whole body must arrive; None: the HTTP server below enforces that.
+        coming_bytes: the most bytes that all bodies which have not arrived in full may have together, if a
+            single one may not have more.
     """
 
     request_bytes: int = MOST_REQUEST_BYTES
     body_s: float | None = 60.0
+    coming_bytes: int = 1 << 30
 
 
 Lifespan = Callable[[], AbstractAsyncContextManager[object]]
@@ -107,6 +110,7 @@ class Application:
         self._headers: Headers = headers or []
         self._guard = guard
         self._elsewhere = elsewhere
+        self._coming = 0  # bytes of bodies that are not whole
         self.lifespan = lifespan or contextlib.nullcontext
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +147,7 @@ class Application:
         except ClientGone:
             return
         except Refusal as refusal:
-            if refusal is _TOO_LARGE:  # TorchServe answers this without a body
+            if refusal.status == _TOO_LARGE:  # TorchServe answers this without a body
                 await send_answer(send, Answer(413, b"", (), b""), [(b"connection", b"close")])
                 return
             answer = error_answer(refusal)
@@ -213,16 +217,48 @@ class Application:
             if not length.isdigit():
                 raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
             if len(length) > _MOST_DIGITS or int(length) > most:
-                raise _TOO_LARGE
+                raise Refusal(_TOO_LARGE, "", "")
         if length is None and b"transfer-encoding" not in headers:
             return b""
         if self._limits.body_s is None:
-            return await _whole(receive, most)
+            return await self._whole(receive, most)
         try:
-            return await asyncio.wait_for(_whole(receive, most), self._limits.body_s)
+            return await asyncio.wait_for(self._whole(receive, most), self._limits.body_s)
         except TimeoutError:
             said = "The request's body did not come in time."
             raise Refusal(408, "RequestTimeoutException", said) from None
+
+    async def _whole(self, receive: Receive, most: int) -> bytes:
+        """A request's body.
+
+        Args:
+            receive: ASGI's.
+            most: bytes that it may have.
+
+        Raises:
+            Refusal: it has more, or all bodies that are coming have too many.
+            ClientGone: the client has left.
+        """
+        chunks, size = [], 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                self._coming += len(chunk)
+                if size > most:
+                    raise Refusal(_TOO_LARGE, "", "")
+                chunks.append(chunk)
+                if not message.get("more_body"):
+                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                if self._coming > max(self._limits.coming_bytes, most):
+                    said = "The server has too many unfinished requests. Try again later."
+                    raise Refusal(503, "ServiceUnavailableException", said)
+        finally:
+            self._coming -= size
+            chunks.clear()  # a refusal's traceback has this frame for as long as there is no collection
 
     def _say(self, asked: Asked) -> Answer:
         """The answer to a request that needs no worker; raises Refusal."""
@@ -274,22 +310,6 @@ class Application:
         await receive()
         await opened.aclose()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _whole(receive: Receive, most: int) -> bytes:
-    """A request's body; raises Refusal if it has more bytes than ``most``, and ClientGone."""
-    chunks, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > most:
-            raise _TOO_LARGE
-        chunks.append(chunk)
-        if not message.get("more_body"):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _new_id() -> bytes:

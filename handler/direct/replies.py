@@ -54,6 +54,7 @@ def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = F
         answer: an answer of a handler, or the application's own.
         request_id: the request's id, for ``x-request-id``.
         extra: headers of all answers; one that the answer has already is left out.
+        ends: whether the server ends the connection. It does after an error, as TorchServe does.
     """
     headers: Headers = [(b"content-type", answer.content_type)] if answer.content_type else []
     if answer.headers:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from interpool.handler.config import model_configuration, model_manifest, startup_timeout
 from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
-from interpool.handler.errors import ServeError
+from interpool.handler.errors import ServeError, SettingsError
 from interpool.handler.frontend import shim
 from interpool.handler.host.extracting import PACKAGE, extracted
 from interpool.handler.host.service_entry import LOAD_LIMIT_S
-from interpool.handler.torchserve import KEEPS_STATE, load_command
+from interpool.handler.torchserve import ENVELOPES, KEEPS_STATE, load_command
+
+_Envelope = Annotated[str, Field(pattern=f"^({'|'.join(ENVELOPES)})?$")]
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,29 @@ class Options:
         envelope: TorchServe's service_envelope, the form of requests and answers; "" for none.
     """
 
-    workers: int | None = None
-    batch_size: int | None = None
-    batch_delay_ms: int | None = None
-    queue_size: int | None = None
-    response_timeout_s: float | None = None
-    client_timeout_s: float | None = None
-    envelope: str = ""
+    workers: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_delay_ms: Annotated[int, Field(ge=0)] | None = None
+    queue_size: Annotated[int, Field(ge=1)] | None = None
+    response_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    client_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    envelope: _Envelope = ""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Options from values of any type, such as a configuration's.
+
+        Args:
+            values: by the names of the attributes.
+
+        Raises:
+            SettingsError: a value is not of its type, or out of its range.
+        """
+        try:
+            return TypeAdapter(cls).validate_python(dict(values))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise SettingsError(f"`{wrong['loc'][0]}` cannot be {wrong['input']!r}: {wrong['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -141,11 +161,13 @@ def _require_admissible(path: Path, directory: Path) -> None:
 
 def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
     usual = QueueSettings()
-    delay_ms = options.batch_delay_ms or _whole(configured, "maxBatchDelay")
+    delay_ms = options.batch_delay_ms
+    if delay_ms is None:
+        delay_ms = _whole(configured, "maxBatchDelay")
     client_timeout_s = options.client_timeout_s or (_whole(configured, "clientTimeoutInMills") or 0) / 1000
     return QueueSettings(
         batch_size=options.batch_size or _whole(configured, "batchSize") or usual.batch_size,
-        batch_delay_s=delay_ms / 1000 if delay_ms else usual.batch_delay_s,
+        batch_delay_s=usual.batch_delay_s if delay_ms is None else delay_ms / 1000,
         queue_size=options.queue_size or _whole(configured, "jobQueueSize") or usual.queue_size,
         response_timeout_s=options.response_timeout_s
         or _whole(configured, "responseTimeout")

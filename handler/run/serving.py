@@ -51,7 +51,6 @@ class HostThread:
         self._settings = settings
         self._direct = direct
         self.runtime_dir = ""
-        self.error = ""
 
     def start(self) -> None:
         """Start the host.

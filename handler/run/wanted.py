@@ -42,7 +42,7 @@ class Wanted:
             value: a URL or path, or a mapping with one as ``url`` and with fields of ``Options``.
 
         Raises:
-            SettingsError: it is neither, or has an unknown setting.
+            SettingsError: it is neither, or has an unknown or wrong setting.
         """
         told = {"url": value} if isinstance(value, str) else value
         if not isinstance(told, Mapping) or not isinstance(told.get("url"), str):
@@ -52,7 +52,11 @@ class Wanted:
                 f"the model {name!r} has the unknown setting {min(map(str, unknown))!r}; "
                 f"the settings are: url, {', '.join(_OPTIONS)}"
             )
-        return cls(told["url"], Options(**{key: value for key, value in told.items() if key != "url"}))
+        try:
+            options = Options.of({key: value for key, value in told.items() if key != "url"})
+        except SettingsError as error:
+            raise SettingsError(f"the model {name!r}: {error}") from None
+        return cls(told["url"], options)
 
 
 class Reconciler:

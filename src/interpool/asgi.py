@@ -53,7 +53,7 @@ def app(
         The application.
 
     Raises:
-        SettingsError: the environment has settings that cannot be.
+        SettingsError: an option, or a setting of the environment, is not of its type or out of its range.
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.direct.application import Limits
@@ -64,14 +64,16 @@ def app(
     if interpreters is not None:
         environment["INTERPOOL_INTERPRETERS"] = str(interpreters)
     settings = HostSettings.of_environment(environment)
-    options = Options(
-        workers=workers,
-        batch_size=batch_size,
-        batch_delay_ms=batch_delay_ms,
-        queue_size=queue_size,
-        response_timeout_s=response_timeout_s,
-        client_timeout_s=client_timeout_s,
-        envelope=service_envelope,
+    options = Options.of(
+        {
+            "workers": workers,
+            "batch_size": batch_size,
+            "batch_delay_ms": batch_delay_ms,
+            "queue_size": queue_size,
+            "response_timeout_s": response_timeout_s,
+            "client_timeout_s": client_timeout_s,
+            "envelope": service_envelope,
+        }
     )
     limits = Limits(request_bytes or Limits.request_bytes)
     paths = {name: Path(path) for name, path in archives.items()}

@@ -52,3 +52,9 @@ def test_a_hermetic_archive_is_left_to_the_load_which_checks_it(
     package = build_archive(tmp_path / "unsigned.ptpkg", tmp_path / "canary")
     with opened("unsigned", package, Options()) as archive:
         assert archive.name == "unsigned"
+
+
+def test_no_delay_of_batches_is_a_delay_that_an_option_may_ask_for(ordinary: Path) -> None:
+    for delay_ms, seconds in ((None, 0.1), (0, 0.0), (5, 0.005)):
+        with opened("ordinary", ordinary, Options(batch_delay_ms=delay_ms)) as archive:
+            assert archive.settings.batch_delay_s == seconds

@@ -130,5 +130,23 @@ def test_an_unknown_setting_of_a_model_is_refused_with_those_that_there_are() ->
         Wanted.of("price", {"url": "x", "worker": 1})
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"batch_size": "many"}, "`batch_size` cannot be 'many'"),
+        ({"workers": 0}, "`workers` cannot be 0"),
+        ({"response_timeout_s": float("nan")}, "`response_timeout_s` cannot be nan"),
+        ({"envelope": "soap"}, "`envelope` cannot be 'soap'"),
+    ],
+)
+def test_a_wrong_setting_of_a_model_is_refused(setting: dict[str, object], said: str) -> None:
+    with pytest.raises(SettingsError, match=f"'price': {said}"):
+        Wanted.of("price", {"url": "x", **setting})
+
+
+def test_a_setting_that_is_written_as_text_is_read() -> None:
+    assert Wanted.of("price", {"url": "x", "batch_size": "8"}).options.batch_size == 8
+
+
 def test_a_url_is_shown_without_what_proves_a_right_to_it() -> None:
     assert shown("https://key:secret@store/a.mar?signature=1") == "https://store/a.mar"

@@ -1,0 +1,78 @@
+"""What requests may cost before a worker has them: their bodies' memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, MutableMapping
+from typing import Any
+
+from interpool.handler.direct.application import Application, Limits
+from interpool.handler.direct.models import Models
+
+MB = 1 << 20
+
+
+async def _asked(application: Application, chunks: AsyncIterator[bytes]) -> int:
+    """The status that a request gets whose body comes so."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/predictions/m",
+        "query_string": b"",
+        "headers": [(b"transfer-encoding", b"chunked")],
+    }
+    statuses: list[int] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": await anext(chunks, b""), "more_body": True}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    await application(scope, receive, send)
+    return statuses[0]
+
+
+def test_bodies_that_were_too_large_are_not_kept() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(MB)
+
+    async def work() -> int:
+        application = Application(Models(), Limits(4 * MB))
+        assert await _asked(application, endless()) == 413
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(20):
+            assert await _asked(application, endless()) == 413
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(work()) < 4 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_bodies_that_are_coming_have_a_bound_for_all_of_them() -> None:
+    async def work() -> None:
+        application = Application(Models(), Limits(2 * MB, coming_bytes=4 * MB))
+        stopped = asyncio.Event()
+
+        async def halting() -> AsyncIterator[bytes]:
+            yield bytes(MB)
+            await stopped.wait()
+            while True:
+                yield bytes(MB)
+
+        waiting = [asyncio.create_task(_asked(application, halting())) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        assert await _asked(application, halting()) == 503
+        stopped.set()
+        assert set(await asyncio.gather(*waiting)) <= {413, 503}
+        assert await _asked(application, halting()) == 413
+
+    asyncio.run(work())
