@@ -192,6 +192,18 @@ def test_a_connection_beyond_the_bound_is_refused_and_the_others_go_on(few: int)
         wait_for(lambda: _is_answered(where), "room for another connection")
 
 
+def test_as_many_clients_as_the_bound_allows_may_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "most_connections", lambda: 200)
+    with _served() as where, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(200)]
+        for each in clients:
+            each.setblocking(False)
+            each.connect_ex(where)
+        for each in clients:
+            each.settimeout(30)
+        assert all(_ask(each) == b"HTTP/1.1 200 OK" for each in clients)
+
+
 def _is_answered(where: tuple[str, int], context: ssl.SSLContext | None = None) -> bool:
     with contextlib.ExitStack() as stack, contextlib.suppress(ConnectionError, ssl.SSLError):
         connection = stack.enter_context(socket.create_connection(where))
