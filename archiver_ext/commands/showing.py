@@ -98,7 +98,12 @@ def data_lines(data: Mapping[str, str], verbose: bool = False) -> list[str]:
 
 
 def show_externs(console: Console, externs: list[Extern]) -> None:
-    """Print the distributions that the server must have."""
+    """Print the distributions that the server must have; nothing if there are none.
+
+    Args:
+        console: the output.
+        externs: the manifest's records of them.
+    """
     if not externs:
         return
     listed = ", ".join(sorted({_extern(each) for each in externs}))
@@ -119,6 +124,9 @@ def show_request(console: Console, archive: Path, model_name: str, address: str)
         archive: a hermetic archive or a .mar.
         model_name: the registered name.
         address: the server's inference address.
+
+    Raises:
+        ArchiveError: missing, damaged, or without a manifest.
     """
     line = curl_line(archive, model_name, address)
     if line:
@@ -183,7 +191,11 @@ def request_of(archive: Path) -> tuple[str, bytes]:
 
 
 def served_name(archive: Path) -> str:
-    """Return the default name under which an archive is registered."""
+    """Return the default name under which an archive is registered.
+
+    Raises:
+        ArchiveError: missing, damaged, or without a manifest.
+    """
     with open_archive(archive) as opened:
         name = opened.wrapping.model.get("modelName") if opened.wrapping else None
     return str(name or archive.name.partition(".")[0])

@@ -126,6 +126,9 @@ def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
         path: of the .mar.
         wrapping: the .mar's description.
         name: of the file in the .mar.
+
+    Raises:
+        OSError: the .mar, or the file in its directory, cannot be read.
     """
     most = LARGEST + 1
     if wrapping.archive_format == "no-archive":

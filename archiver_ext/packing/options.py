@@ -25,7 +25,7 @@ _GLOBS = "globs in torch.package's syntax (einops.**), which override plan and r
 class PackOptions:
     """Options of packing. The text in each field's type describes it; the commands show it as help.
 
-    Where several globs can be given, a text is one glob.
+    If a field takes several globs, a text is one glob.
     """
 
     root: Annotated[

@@ -192,7 +192,11 @@ def _glob(glob: str, action: str, path: Path) -> str:
 
 
 def check_glob(glob: str) -> None:
-    """Raise ValueError if torch.package would not accept the pattern."""
+    """Refuse a pattern that torch.package would not accept.
+
+    Raises:
+        ValueError: it would not accept it; the text says why.
+    """
     if not all(glob.split(".")):
         raise ValueError("it is not a module's name, nor a pattern for one")
     if any("**" in part and part != "**" for part in glob.split(".")):

@@ -42,11 +42,14 @@ class Choices:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], where: str) -> Choices:
-        """Convert a plan's table, or a dict beside a SPEC; raises PackError if it is invalid.
+        """Convert a plan's table, or a dict beside a SPEC.
 
         Args:
             given: the choices by key.
             where: the place of the table, for messages.
+
+        Raises:
+            PackError: a key is unknown, or a value is invalid.
         """
         words = [each.name for each in fields(cls)]
         unknown = sorted(map(str, given.keys() - set(words)))
@@ -67,11 +70,14 @@ NO_CHOICES: Final = Choices()
 
 
 def choices_beside(found: Found, spec: str) -> Choices:
-    """Return the choices beside the SPEC; raises PackError if they are invalid.
+    """Return the choices beside the SPEC; without a dict there, none.
 
     Args:
         found: the SPEC's module and object.
         spec: the SPEC, for messages.
+
+    Raises:
+        PackError: they are invalid.
     """
     given = getattr(found.module, CONVENTION, None)
     if not isinstance(given, dict):
@@ -80,11 +86,14 @@ def choices_beside(found: Found, spec: str) -> Choices:
 
 
 def serving_of(choices: Choices, kind: EntryKind) -> Serving:
-    """Return the manifest's entry; raises PackError for choices that do not fit this kind of entry.
+    """Return the choices as the manifest records them.
 
     Args:
         choices: the user's.
         kind: of the entry.
+
+    Raises:
+        PackError: the choices do not fit this kind of entry.
     """
     if kind == "handler" and choices.batches is not None:
         raise PackError(

@@ -85,6 +85,9 @@ def answer(
 
     Returns:
         None, numbers, strings, bytes, detached tensors, and lists and dicts of them.
+
+    Raises:
+        Exception: raised by the entry.
     """
     sample = _copied(sample)
     if kind == "handler":

@@ -61,6 +61,9 @@ def signature_state(records: Mapping[str, Record], file: IO[bytes]) -> Signature
     Args:
         records: see read_records.
         file: the open archive.
+
+    Raises:
+        StructureError: it is damaged.
     """
     bundle = signature_bytes("", file, records)
     return SignatureState(bundle is not None, claimed_fingerprint(bundle or b""))
@@ -109,7 +112,10 @@ def signed_digests(bundle: bytes) -> list[str]:
 class Signed:
     """The result of ``sign_archive``.
 
-    The file, the key's fingerprint, and whether a signature was replaced.
+    Attributes:
+        archive: the signed file.
+        fingerprint: of the key, in hex.
+        replaced: whether the archive had a signature before.
     """
 
     archive: Path
@@ -129,8 +135,10 @@ def sign_archive(
         password: of the key, if it is encrypted.
 
     Raises:
-        ArchiveError: the archive is missing, damaged, or does not match its manifest.
-        SignatureError: the key cannot be used; model-signing is not installed.
+        ArchiveError: the archive is missing, damaged, or does not match its manifest; or the output cannot be
+            written.
+        SignatureError: the key cannot be used; model-signing is not installed; the present signature is not
+            the last member.
     """
     shown = str(archive)
     signing = signer(key, password)

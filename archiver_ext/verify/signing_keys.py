@@ -23,7 +23,8 @@ def fingerprint(key: Path) -> str:
     Equals ``openssl ec -pubin -in PUB.pem | sha256sum``.
 
     Raises:
-        SignatureError: no PEM file of a public key on P-256, P-384 or P-521.
+        SignatureError: the file cannot be read, or is no PEM file of a public key on P-256, P-384 or P-521;
+            or cryptography is not installed, which comes with model-signing.
     """
     try:
         serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
@@ -100,7 +101,11 @@ def _absent(error: ImportError) -> SignatureError:
 
 
 def model_signing() -> Any:
-    """Return the library; it is imported only here, because that takes half a second."""
+    """Return the library; it is imported only here, because that takes half a second.
+
+    Raises:
+        SignatureError: model-signing is not installed.
+    """
     try:
         import model_signing
         import model_signing.hashing

@@ -51,7 +51,12 @@ def check_names(exporter: HermeticExporter, spec: str) -> None:
 
 
 def source_member(exporter: HermeticExporter, module: str) -> str:
-    """Return the member's name for the source of an interned or mocked module."""
+    """Return the member's name for the source of an interned or mocked module.
+
+    Args:
+        exporter: with all its modules added.
+        module: dotted name.
+    """
     node = exporter.dependency_graph.nodes.get(module, {})
     is_package = node.get("is_package", hasattr(sys.modules.get(module), "__path__"))
     return f"{module.replace('.', '/')}{'/__init__.py' if is_package else '.py'}"

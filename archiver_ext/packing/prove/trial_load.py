@@ -82,7 +82,19 @@ class Blocker(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Raise ModuleNotFoundError for a blocked name; leave other names to other finders."""
+        """Raise ModuleNotFoundError for a blocked name; leave other names to other finders.
+
+        Args:
+            fullname: dotted name of the module to import.
+            path: the parent package's search path; ignored.
+            target: the module to reload; ignored.
+
+        Returns:
+            None, so that the import system asks the next finder.
+
+        Raises:
+            ModuleNotFoundError: the name is blocked for the code that imports it.
+        """
         top = top_of(fullname)
         is_extern = fullname in self._above_extern or not self._extern.isdisjoint(with_parents(fullname))
         if is_extern or _is_spec_request():

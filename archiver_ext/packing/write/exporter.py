@@ -162,7 +162,15 @@ class HermeticExporter(PackageExporter):
         dependencies: bool = True,
         pickle_protocol: int = 3,
     ) -> None:
-        """Write an object; see the base class."""
+        """Write an object; see the base class.
+
+        Args:
+            package: dotted name of the package in the archive.
+            resource: the pickle's name in that package.
+            obj: the object; compiled modules in it are written as before torch.compile.
+            dependencies: whether to add the modules that the pickle needs.
+            pickle_protocol: the pickle's protocol.
+        """
         with compiled_modules_as_plain(self._note_compiled):
             super().save_pickle(package, resource, obj, dependencies, pickle_protocol)
 
@@ -170,7 +178,12 @@ class HermeticExporter(PackageExporter):
         self.has_compiled = True
 
     def save_file(self, name: str, content: bytes) -> None:
-        """Add a member by its path below the archive's root, which save_binary does not support."""
+        """Add a member by its path below the archive's root, which save_binary does not support.
+
+        Args:
+            name: the member's path below the root.
+            content: its bytes.
+        """
         self._write(name, content)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
