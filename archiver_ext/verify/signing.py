@@ -64,6 +64,7 @@ def signature_state(records: Mapping[str, Record], file: IO[bytes]) -> Signature
 
     Raises:
         StructureError: it is damaged.
+        OSError: it cannot be read.
     """
     bundle = signature_bytes("", file, records)
     return SignatureState(bundle is not None, claimed_fingerprint(bundle or b""))
@@ -79,6 +80,7 @@ def signature_bytes(path: str, file: IO[bytes], records: Mapping[str, Record]) -
 
     Raises:
         StructureError: it is damaged.
+        OSError: it cannot be read.
     """
     record = records.get(SIGNATURE_MEMBER)
     if record is None:

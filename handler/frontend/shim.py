@@ -1,15 +1,15 @@
 """The stand-in that TorchServe starts for a worker, through the overlay's worker script.
 
-TorchServe starts one such process per worker, reads its log lines, connects to the socket
-named on its command line, and kills it. For a hermetic model this process is only a stand-in:
-it asks the pool host to listen on that socket, hands over its own stdout and stderr, and
-waits; likewise for an ordinary model that the pool is to serve and can. For every other model it
-becomes TorchServe's stock worker, also if the pool fails to load the model.
+TorchServe starts one such process per worker, reads its log lines, connects to the socket that its command
+line names, and kills it. For a hermetic model this process is only a stand-in: it asks the pool host to
+listen on that socket, hands over its own stdout and stderr, and waits. It does the same for an ordinary
+model that the pool is to serve and can serve. For every other model it becomes TorchServe's stock worker,
+also if the pool fails to load the model.
 
-One file and the standard library only, because it runs under a model's own virtual
-environment too. Imports are counted: every worker pays for them in memory, so there is no
-``socket`` (``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing`` here. The
-pool host imports this module for what both sides must agree on.
+This module is one file and imports only the standard library, because it also runs under a model's own
+virtual environment. Each worker pays in memory for what is imported here. So there is no ``socket``
+(``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing``. The pool host imports this module
+for what both sides must agree on.
 
 Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; the
 runtime directory; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
@@ -63,7 +63,11 @@ class Arguments:
                 setattr(self, name[2:].replace("-", "_"), value if has_value else next(rest, ""))
 
     def address(self) -> str:
-        """``unix:PATH`` or ``tcp:HOST:PORT``, where TorchServe is going to connect."""
+        """``unix:PATH`` or ``tcp:HOST:PORT``, where TorchServe is going to connect.
+
+        Raises:
+            Refused: the arguments name no such place.
+        """
         if self.sock_type == "unix" and self.sock_name:
             return f"unix:{self.sock_name}"
         if self.sock_type == "tcp" and self.port:
@@ -72,7 +76,12 @@ class Arguments:
 
 
 def started_lines(pid: int, python_version: str) -> str:
-    """What TorchServe waits for in a worker's stdout."""
+    """The lines for which TorchServe waits in a worker's stdout.
+
+    Args:
+        pid: the worker's process id.
+        python_version: the version of its Python, such as ``3.12.1``.
+    """
     return f"[PID]{pid}\nTorch worker started.\nPython runtime: {python_version}\n"
 
 
@@ -84,9 +93,12 @@ def ts_log_line(text: str) -> str:
 def model_directory(cwd: str) -> str:
     """The model's directory as TorchServe names it.
 
-    TorchServe runs the worker in that directory, but a ``no-archive`` model is a symlink, which
-    the working directory no longer shows and whose removal is all there is to see of the model
-    being unregistered. TorchServe also puts the directory's unresolved path on PYTHONPATH.
+    A ``no-archive`` model is a symlink, and only the link's removal shows that the model is unregistered.
+    TorchServe runs the worker in the model's directory, so the working directory does not show the link.
+    TorchServe also puts the directory's unresolved path on PYTHONPATH.
+
+    Args:
+        cwd: the worker's working directory, without links.
     """
     for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         if entry and entry != cwd and os.path.realpath(entry) == cwd:
@@ -95,7 +107,11 @@ def model_directory(cwd: str) -> str:
 
 
 def process_stat(pid: int) -> tuple[bytes, list[bytes]]:
-    """A process's name, and the fields behind it in its ``/proc/PID/stat``; raises OSError."""
+    """A process's name, and the fields behind it in its ``/proc/PID/stat``.
+
+    Raises:
+        OSError: there is no such process, or its file cannot be read.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
         head, _, tail = file.read().rpartition(b")")
     return head.partition(b"(")[2], tail.split()
@@ -119,15 +135,27 @@ def frontend_pid() -> int:
 
 
 def started_with(pid: int) -> dict[str, str]:
-    """The environment that a process was started with, whatever it has changed since; raises OSError."""
+    """The environment that a process was started with, without its own later changes.
+
+    Raises:
+        OSError: there is no such process, or its file cannot be read.
+    """
     with open(f"/proc/{pid}/environ", "rb") as file:
         pairs = [variable.partition(b"=") for variable in file.read().split(b"\0")]
-    # Of two with one name the first counts.
+    # If two variables have the same name, the first one counts.
     return {os.fsdecode(name): os.fsdecode(value) for name, given, value in reversed(pairs) if given}
 
 
 def frontend_path(frontend: int, otherwise: str) -> list[str]:
-    """The PYTHONPATH that TorchServe was started with, as the archive cannot have changed it."""
+    """The entries of the PYTHONPATH that TorchServe was started with, which no archive can have changed.
+
+    Args:
+        frontend: TorchServe's process id.
+        otherwise: the PYTHONPATH that counts if TorchServe's environment cannot be read.
+
+    Returns:
+        The entries; none if TorchServe has no PYTHONPATH.
+    """
     try:
         path = started_with(frontend).get("PYTHONPATH")
     except OSError:
@@ -139,9 +167,13 @@ LOG_TO = "INTERPOOL_LOG_TO"
 
 
 def server_output(frontend: int) -> str:
-    """What TorchServe itself prints to, as a path; "" if another process cannot append to it.
+    """The path of TorchServe's own stdout; "" if another process cannot append to it.
 
-    That is a socket, or a file that TorchServe does not append to: it overwrites what others have written.
+    No other process can append to a socket, or to a file to which TorchServe does not append: TorchServe
+    overwrites what others have written there.
+
+    Args:
+        frontend: TorchServe's process id.
     """
     path = f"/proc/{frontend}/fd/1"
     try:
@@ -157,7 +189,13 @@ def server_output(frontend: int) -> str:
 def log_paths(frontend: int, runtime_dir: str, pool: str) -> list[str]:
     """Files that the host may log to, the best first.
 
-    TorchServe's own output, if that is asked for; TorchServe's log directory; the runtime directory.
+    The order is: TorchServe's own output, if INTERPOOL_LOG_TO asks for it and it can be used; a file in
+    TorchServe's log directory; a file in the runtime directory.
+
+    Args:
+        frontend: TorchServe's process id.
+        runtime_dir: of the host.
+        pool: its name.
     """
     name = f"interpool_host_{pool}.log"
     output = server_output(frontend) if os.environ.get(LOG_TO) == "stdout" else ""
@@ -183,7 +221,19 @@ def log_path(frontend: int, runtime_dir: str, pool: str) -> str:
 
 
 def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
-    """The host's log, and a descriptor to append to it; raises Refused."""
+    """Open the host's log: the first of ``log_paths`` that can be opened.
+
+    Args:
+        frontend: TorchServe's process id.
+        runtime_dir: of the host.
+        pool: its name.
+
+    Returns:
+        The log's path, and a descriptor that appends to it.
+
+    Raises:
+        Refused: none of these files can be written.
+    """
     why = ""
     paths = log_paths(frontend, runtime_dir, pool)
     if os.environ.get(LOG_TO) == "stdout" and not server_output(frontend):
@@ -205,7 +255,7 @@ def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
 
 # ---- the environment's variables -----------------------------------------------------------------
 
-# What a user may set; docs/operations.md has each of them.
+# The variables that a user may set; docs/operations.md describes each of them.
 SETTINGS = frozenset(
     (
         "INTERPOOL_CACHE",
@@ -241,7 +291,7 @@ SETTINGS = frozenset(
         "INTERPOOL_VERIFY",
     )
 )
-# What interpool's processes pass to each other, and what a checkout's scripts take.
+# Variables that interpool's processes pass to each other, and variables of a checkout's scripts.
 OTHER_VARIABLES = frozenset(
     (
         "INTERPOOL_CONNECTION",
@@ -257,9 +307,12 @@ _OF_TESTS = "INTERPOOL_TEST_"
 
 
 def unknown_variables(environment: dict[str, str]) -> str:
-    """What is wrong with the names of interpool's variables, "" if nothing is.
+    """Text on interpool's variables that do not exist; "" if there are none.
 
-    A misspelled variable that was meant to protect a server would protect nothing.
+    If a variable that is to protect a server is misspelled, it protects nothing.
+
+    Args:
+        environment: all variables of a process.
     """
     unknown = sorted(
         name
@@ -272,7 +325,7 @@ def unknown_variables(environment: dict[str, str]) -> str:
     )
     if not unknown:
         return ""
-    import difflib  # not above: as good as no worker needs it
+    import difflib  # not above, because almost no worker needs it
 
     said = []
     for name in unknown:
@@ -298,7 +351,14 @@ OVERLAY_RECORD = "interpool-overlay"
 
 
 def overlay_record(home: str) -> dict[str, str]:
-    """What ``interpool.handler.frontend.overlay`` wrote down about the installation it stands for."""
+    """The record of the installation, which ``interpool.handler.frontend.overlay`` has written.
+
+    Args:
+        home: the overlay.
+
+    Raises:
+        OSError: the overlay has no record, or it cannot be read.
+    """
     record = {}
     with open(os.path.join(home, OVERLAY_RECORD), encoding="utf-8") as file:
         for line in file:
@@ -309,29 +369,37 @@ def overlay_record(home: str) -> dict[str, str]:
 
 # ---- the runtime directory, where the shims and the host of a pool meet ---------------------------
 
-PROTOCOL = "2"  # of what they say to each other: see host/control.py
+PROTOCOL = "2"  # the version of their messages: see host/control.py
 MESSAGE_LIMIT = 65536  # bytes of a message there
-FOLLOW_REQUEST = b"follow"  # of the direct address, which hears of workers then
+FOLLOW_REQUEST = b"follow"  # by which the direct address asks to hear of workers
 ARGUMENT_SEPARATOR = "\x1f"
 
 
 def runtime_base() -> str:
-    """The directory that holds one private directory per TorchServe instance and pool; raises Refused."""
+    """The directory that holds one private directory per TorchServe instance and pool.
+
+    Raises:
+        Refused: INTERPOOL_RUNTIME_DIR is no absolute path.
+    """
     chosen = os.environ.get("INTERPOOL_RUNTIME_DIR")
     if chosen:
         # Shims run in their models' directories, the server and its operator elsewhere.
         if not os.path.isabs(chosen):
             raise Refused(f"INTERPOOL_RUNTIME_DIR must be an absolute path, not {chosen!r}")
         return os.path.normpath(chosen)
-    # Not below XDG_RUNTIME_DIR, which goes with a login session that the server may outlive.
+    # Not below XDG_RUNTIME_DIR, which is removed with a login session; the server may outlive that.
     return f"/tmp/interpool-{os.getuid()}"
 
 
 def make_private(path: str) -> None:
-    """Create ``path`` (mode 0700) or check that it is ours; raises Refused."""
+    """Create the directory ``path`` with mode 0700, or check that it is this user's and has that mode.
+
+    Raises:
+        Refused: it cannot be created, or ``check_private`` refuses it.
+    """
     try:
         while True:
-            # The one above may be the base, and gone. makedirs' mode is for the last one only.
+            # The parent may be the base, and may be gone. makedirs gives its mode to the last one only.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.makedirs(path, mode=0o700, exist_ok=True)
             try:
@@ -362,7 +430,7 @@ def check_private(path: str, found: os.stat_result) -> None:
 
 
 def process_start(pid: int) -> str:
-    """Clock ticks since boot at which process ``pid`` started; '' if there is none."""
+    """When process ``pid`` started, in clock ticks since boot; "" if there is no such process."""
     try:
         return process_stat(pid)[1][19].decode()
     except (OSError, IndexError):
@@ -370,14 +438,26 @@ def process_start(pid: int) -> str:
 
 
 def system_key() -> str:
-    """Names the running system and the PID namespace, in which alone a process id means one process."""
+    """The name of the running system and the PID namespace; only in both does a process id mean one process.
+
+    Raises:
+        OSError: /proc cannot be read.
+    """
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read(8)
     return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino:x}"
 
 
 def instance_key(frontend_pid: int, pool: str) -> str:
-    """Names one pool of one TorchServe: its pid, its start, the system, and the pool; raises Refused."""
+    """The name of one pool of one TorchServe: its process id, its start, the system, and the pool.
+
+    Args:
+        frontend_pid: TorchServe's process id.
+        pool: the pool's name.
+
+    Raises:
+        Refused: TorchServe has ended, or /proc cannot be read.
+    """
     start = process_start(frontend_pid)
     if not start:
         raise Refused(f"TorchServe (process {frontend_pid}) has ended: start it again")
@@ -388,15 +468,19 @@ def instance_key(frontend_pid: int, pool: str) -> str:
 
 
 def hold(path: str) -> int:
-    """A descriptor that holds a directory, or a file: while it is open, nothing of interpool's removes that.
+    """A descriptor that holds a directory, or a file: while it is open, no process of interpool removes that.
 
-    The lock is seen in every container that shares the directory. It ends with the last process that has
-    the descriptor, killed or not. systemd's cleaning of /tmp heeds that of a directory. Raises OSError.
+    The descriptor has a shared lock, which every container that shares the directory sees. The lock ends with
+    the last process that has the descriptor, even if that is killed. systemd's cleaning of /tmp respects the
+    lock of a directory.
+
+    Raises:
+        OSError: it does not exist or cannot be opened, or its file system has no locks.
     """
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # who removes it has the exclusive lock meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # a process that removes it has the exclusive lock meanwhile
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
         except BaseException:
@@ -406,18 +490,22 @@ def hold(path: str) -> int:
 
 
 def hold_extracted(model_dir: str) -> None:
-    """Hold the folder where TorchServe extracts models, for this process and what it becomes."""
+    """Hold the folder where TorchServe extracts models, for this process and the program that it becomes."""
     try:  # noqa: SIM105 - contextlib would be another import
         os.set_inheritable(hold(os.path.dirname(model_dir)), True)
     except OSError:
-        pass  # the folder is gone, or its file system knows no locks: then nothing is removed from it
+        pass  # the folder is gone, or its file system has no locks, and then nothing is removed from it
 
 
 def lock(runtime_dir: str) -> int:
-    """Hold the instance's lock: a descriptor, released by closing it.
+    """Take the instance's lock, and return its descriptor. The caller closes it to release the lock.
 
-    A process removes the directory only under this lock. So a lock on a file that is gone is
-    no lock: try again.
+    A process removes the directory only under this lock. So a lock on a file that is gone is no lock, and
+    this function tries again.
+
+    Raises:
+        Refused: the runtime directory cannot be used.
+        OSError: the lock's file cannot be opened.
     """
     path = os.path.join(runtime_dir, "lock")
     while True:
@@ -436,9 +524,12 @@ def lock(runtime_dir: str) -> int:
 
 
 def connect_control(runtime_dir: str) -> _socket.socket:
-    """Connect to the control socket in ``runtime_dir``; raises OSError if no process listens.
+    """Connect to the control socket in ``runtime_dir``.
 
-    Goes through a descriptor of the directory: a socket's path may be 107 bytes long at most.
+    The path goes through a descriptor of the directory, because it may be 107 bytes long at most.
+
+    Raises:
+        OSError: no process listens there.
     """
     directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -454,7 +545,13 @@ def connect_control(runtime_dir: str) -> _socket.socket:
 
 
 def file_identity(path: str) -> tuple[int, int] | None:
-    """What differs between a file and the next one of its name, even if the inode number is the same."""
+    """Inode number and change time of a file, which differ from those of the next file of this name.
+
+    The inode number alone may be the same.
+
+    Returns:
+        None if the file cannot be looked at.
+    """
     try:
         found = os.stat(path)
     except OSError:
@@ -465,11 +562,15 @@ def file_identity(path: str) -> tuple[int, int] | None:
 # ---- is the model hermetic? ----------------------------------------------------------------------
 
 HANDLER_STEM = "interpool_handler"
-TEXT_LIMIT = 1 << 18  # bytes of a file that is looked into here: what is larger is refused elsewhere
+TEXT_LIMIT = 1 << 18  # bytes of a file that are read here; a larger file is refused elsewhere
 
 
 def is_hermetic(model_dir: str) -> bool:
-    """Whether the model in ``model_dir`` names interpool's handler file in its manifest; raises Refused."""
+    """Whether the model in ``model_dir`` names interpool's handler file in its manifest.
+
+    Raises:
+        Refused: the manifest cannot be read.
+    """
     try:
         with open(os.path.join(model_dir, MANIFEST), "rb") as file:
             manifest = b"".join(file.read(TEXT_LIMIT).split())
@@ -480,12 +581,22 @@ def is_hermetic(model_dir: str) -> bool:
             f"{error.filename} cannot be read: {error.strerror}; make it readable for the server"
         ) from error
     _, _, named = manifest.partition(b'"handler":"' + HANDLER_STEM.encode())
-    # Before the name's end, or that of a function in the file.
+    # The name must end here, or be followed by that of a function in the file.
     return named.removeprefix(b".py")[:1] in (b'"', b":")
 
 
 def is_pooled(cwd: str, environment: dict[str, str], record: dict[str, str]) -> bool:
-    """Whether the pool is to serve the ordinary model in ``cwd``, if it can; raises Refused."""
+    """Whether the pool is to serve the ordinary model in ``cwd``, if it can.
+
+    Args:
+        cwd: the model's directory.
+        environment: this process's variables.
+        record: of the overlay.
+
+    Raises:
+        Refused: INTERPOOL_ORDINARY_ARCHIVES is neither pool nor stock.
+        OSError: as for ``named_pool``.
+    """
     wish = environment.get("INTERPOOL_ORDINARY_ARCHIVES", "") or "stock"
     if wish not in ("pool", "stock"):
         raise Refused(f"INTERPOOL_ORDINARY_ARCHIVES must be pool or stock, not {wish!r}")
@@ -498,9 +609,15 @@ CONNECTION_VARIABLE = "INTERPOOL_CONNECTION"  # in connected_worker.py as well
 
 
 def require_isolation(environment: dict[str, str]) -> None:
-    """Raise Refused if signatures are asked for and files of the archive may have run before.
+    """Refuse a worker if signatures are asked for and files of the archive may have run before.
 
-    It is too late for this archive, but the operator learns of it.
+    It is too late to stop this archive's files, but the operator learns of it.
+
+    Args:
+        environment: this process's variables.
+
+    Raises:
+        Refused: signatures are asked for, and this Python is not isolated.
     """
     if "INTERPOOL_SIGNATURE_KEYS" in environment and not sys.flags.isolated:
         raise Refused(
@@ -511,9 +628,15 @@ def require_isolation(environment: dict[str, str]) -> None:
 
 
 def refuse_stock(environment: dict[str, str]) -> None:
-    """Raise Refused if archives that are not hermetic must not be served.
+    """Refuse an archive that is not hermetic, if the server must not serve such archives.
 
-    A server that asks for signatures refuses them, because nothing in them can be checked.
+    A server that asks for signatures refuses them by default, because nothing in them can be checked.
+
+    Args:
+        environment: this process's variables.
+
+    Raises:
+        Refused: such archives are refused, or INTERPOOL_STOCK_ARCHIVES is neither allow nor refuse.
     """
     wish = environment.get("INTERPOOL_STOCK_ARCHIVES", "")
     if wish == "allow" or not (wish or "INTERPOOL_SIGNATURE_KEYS" in environment):
@@ -535,13 +658,16 @@ def refuse_stock(environment: dict[str, str]) -> None:
 def become_stock_worker(home: str, record: dict[str, str], connection: int = -1) -> None:
     """Replace this process by TorchServe's own worker, with the same arguments.
 
-    Its environment is made what an unchanged TorchServe gives it: there the server's home lies
-    in site-packages, and TorchServe then leaves it out of PYTHONPATH.
+    The worker gets the environment that an unchanged TorchServe gives it. There the server's home lies in
+    site-packages, and TorchServe then leaves it out of PYTHONPATH.
 
     Args:
         home: the overlay.
         record: of the overlay.
-        connection: descriptor of TorchServe's connection, if it has connected already.
+        connection: descriptor of TorchServe's connection; -1 if it has not connected yet.
+
+    Raises:
+        OSError: the worker's program cannot be run.
     """
     script = os.path.join(record["ts"], WORKER_SCRIPT)
     if connection >= 0:
@@ -550,7 +676,7 @@ def become_stock_worker(home: str, record: dict[str, str], connection: int = -1)
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "connected_worker.py")
     command = list(sys.orig_argv)
     at = command.index(sys.argv[0])
-    # Without -I, which a launcher of ours has added.
+    # Without -I, which the overlay's launcher has added.
     command = [*(word for word in command[:at] if word != "-I"), script, *command[at + 1 :]]
     environment = dict(os.environ)
     environment["PYTHONPATH"] = environment.get("PYTHONPATH", "").removesuffix(home)
@@ -563,11 +689,14 @@ DEFAULT_POOL = "default"
 
 
 def host_environment(record: dict[str, str]) -> dict[str, str]:
-    """This process's environment without what TorchServe added for this one worker.
+    """This process's environment, without the parts that TorchServe has added for this one worker.
 
-    TorchServe adds to PYTHONPATH the model's directory, behind the server's own entries, and what
-    the archive's manifest says of its handler before them. What is relative is relative to the
-    model's directory.
+    TorchServe adds the model's directory to PYTHONPATH, behind the server's own entries. Before them, it adds
+    what the archive's manifest says of its handler. Relative entries are left out, because they are relative
+    to the model's directory.
+
+    Args:
+        record: of the overlay.
     """
     environment = dict(os.environ)
     model = os.getcwd()
@@ -585,11 +714,17 @@ def host_environment(record: dict[str, str]) -> dict[str, str]:
 
 
 def named_pool(model_dir: str, record: dict[str, str]) -> str:
-    """The pool that the model's configuration names, or ''.
+    """The pool that the model's configuration names; "" if it names none.
 
-    Settings that are refused name no pool: any host says why.
+    Settings that are refused name no pool, because any host can say why it refuses them. This process does
+    not parse YAML. If a file could name a pool, it runs the host's Python to find out.
 
-    YAML is not parsed here: the host's Python is asked, if a file could name a pool.
+    Args:
+        model_dir: the model's directory.
+        record: of the overlay.
+
+    Raises:
+        OSError: the directory or a YAML file in it cannot be read, or the host's Python cannot be run.
     """
     for name in os.listdir(model_dir):
         if name.endswith((".yaml", ".yml")):
@@ -603,7 +738,7 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     read_end, write_end = os.pipe()
     pid = os.posix_spawn(
         record["python"],
-        # -P: the working directory is the model's, whose files are no modules of ours.
+        # -P: this is the model's directory, and no file in it may become a module of the program.
         [record["python"], "-P", "-m", "interpool.handler.config", model_dir],
         host_environment(record),
         file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)],
@@ -616,7 +751,15 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
 
 
 def host_command(frontend: int, runtime_dir: str, pool: str, python: str, *options: str) -> list[str]:
-    """What starts the pool's host."""
+    """The command line that starts the pool's host.
+
+    Args:
+        frontend: TorchServe's process id.
+        runtime_dir: of the host.
+        pool: its name.
+        python: the program that runs the host.
+        options: further options of ``interpool.handler.host.start``.
+    """
     return [
         python,
         "-P",
@@ -632,7 +775,20 @@ def host_command(frontend: int, runtime_dir: str, pool: str, python: str, *optio
 def start_host(
     frontend: int, runtime_dir: str, pool: str, python: str, environment: dict[str, str], *options: str
 ) -> None:
-    """Start the pool host, in its own session, and wait until it listens. Needs the lock."""
+    """Start the pool host, in its own session, and wait until it listens. The caller must hold the lock.
+
+    Args:
+        frontend: TorchServe's process id.
+        runtime_dir: of the host.
+        pool: its name.
+        python: the program that runs the host.
+        environment: of the host.
+        options: further options of ``interpool.handler.host.start``.
+
+    Raises:
+        Refused: the log cannot be written, the program cannot be run, or the host ended before it listened.
+        OSError: this process has no descriptor left.
+    """
     log, log_file = open_log(frontend, runtime_dir, pool)
     log_start = os.fstat(log_file).st_size
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -643,8 +799,8 @@ def start_host(
             host_command(frontend, runtime_dir, pool, python, *options),
             environment,
             file_actions=[
-                # In this order. The host prints "listening" to stdout, and then points stdout at its
-                # log. If the pipe ends before that, the host has died.
+                # The order matters. The host prints "listening" to stdout, and then replaces its stdout
+                # by its log. If the pipe ends before that, the host has died.
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, write_end, 1),
                 (os.POSIX_SPAWN_DUP2, log_file, 2),
@@ -669,14 +825,22 @@ def start_host(
 
 
 SUCCESSOR_VARIABLE = "INTERPOOL_SUCCESSOR"  # in standby.cc as well
-SUCCESSOR_LOCK = 3  # the descriptor that the successor has the lock as; in standby.cc as well
+SUCCESSOR_LOCK = 3  # the number of the lock's descriptor in the successor; in standby.cc as well
 
 
 def successor_environment(frontend: int, pool: str, record: dict[str, str]) -> dict[str, str]:
     """The environment of a program that stands by: the host's, and how the next host is started.
 
-    TorchServe starts the workers of a host that died anew after a second at the earliest. By then the
-    next host's first interpreter can be ready, so the first program that sees its host's end starts it.
+    The first program that sees the end of its host starts the next one. TorchServe restarts the workers of a
+    host that died after a second at the earliest, and by then the next host's first interpreter can be ready.
+
+    Args:
+        frontend: TorchServe's process id.
+        pool: the pool's name.
+        record: of the overlay.
+
+    Raises:
+        Refused: INTERPOOL_RUNTIME_DIR is no absolute path, TorchServe has ended, or /proc cannot be read.
     """
     runtime_dir = os.path.join(runtime_base(), instance_key(frontend, pool))
     how = [
@@ -688,7 +852,20 @@ def successor_environment(frontend: int, pool: str, record: dict[str, str]) -> d
 
 
 def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.socket:
-    """A connection to the pool's host, which is started if there is none."""
+    """Connect to the pool's host; start one first if there is none.
+
+    This function takes the instance's lock while it starts a host, and connects once more under the lock,
+    because another process may have started one.
+
+    Args:
+        frontend: TorchServe's process id.
+        pool: the pool's name.
+        record: of the overlay.
+
+    Raises:
+        Refused: the runtime directory cannot be used, TorchServe has ended, or no host can be started.
+        OSError: the lock's file cannot be opened, or the host that was started takes no connection.
+    """
     base = runtime_base()
     make_private(base)
     runtime_dir = os.path.join(base, instance_key(frontend, pool))
@@ -709,12 +886,19 @@ def reach_host(frontend: int, pool: str, record: dict[str, str]) -> _socket.sock
 
 # ---- standing in for a worker --------------------------------------------------------------------
 
-FIONREAD = 0x541B  # bytes that wait in a pipe, as in termios, which would be another import
+FIONREAD = 0x541B  # asks for the bytes that wait in a pipe; in termios, too, which would be another import
 READ_PATIENCE_S = 5.0
 
 
 def receive(control: _socket.socket) -> bytes:
-    """The host's next message, also of one that has closed the connection: what it said comes after that."""
+    """The host's next message; b"" at the end.
+
+    If the host has closed the connection, its message comes only after ConnectionResetError.
+
+    Raises:
+        ConnectionResetError: the host has closed the connection without a message.
+        TimeoutError: no message has come within the connection's timeout.
+    """
     try:
         return control.recv(MESSAGE_LIMIT)
     except ConnectionResetError:
@@ -724,8 +908,17 @@ def receive(control: _socket.socket) -> bytes:
 def register(control: _socket.socket, fields: dict[str, str]) -> str:
     """Ask the host to listen on this worker's socket.
 
-    Returns '' once it does, 'again' if the host left before it took the request, and 'pool' and a name if
-    another pool is to serve it.
+    Args:
+        control: the connection to the host; it has a timeout of START_TIMEOUT_S afterwards.
+        fields: of the registration, see host/control.py.
+
+    Returns:
+        "" if the host listens; "again" if it left before it took the request; "pool" and a name if another
+        pool is to serve the worker.
+
+    Raises:
+        Refused: the host refuses the worker, or does not answer in time.
+        LeftToStock: TorchServe's own worker is to serve the model.
     """
     message = "\0".join(["register", *(f"{name}={value}" for name, value in fields.items())])
     descriptors = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (1, 2))
@@ -750,7 +943,14 @@ def register(control: _socket.socket, fields: dict[str, str]) -> str:
 
 
 def require_one_process(arguments: Arguments) -> None:
-    """Raise Refused if TorchServe asks for more than one synchronous worker process."""
+    """Refuse a worker that is not one synchronous process.
+
+    Args:
+        arguments: TorchServe's for the worker.
+
+    Raises:
+        Refused: TorchServe asks for asynchronous communication, or for several processes.
+    """
     if arguments.is_async:
         raise Refused(
             "asyncCommunication is not supported in a pool (TorchServe 0.12 loses requests in that mode): "
@@ -763,10 +963,19 @@ def require_one_process(arguments: Arguments) -> None:
 def serve_from_pool(arguments: Arguments, cwd: str, record: dict[str, str], hermetic: bool) -> int:
     """Stand in for a worker whose model the pool host serves; returns the exit status.
 
-    An ordinary model is tried when TorchServe has connected; until then it may be left to this process.
+    The host tries an ordinary model when TorchServe has connected. Until then it may leave the model to this
+    process.
+
+    Args:
+        arguments: TorchServe's for the worker.
+        cwd: the model's directory.
+        record: of the overlay.
+        hermetic: whether the model is hermetic.
 
     Raises:
-        LeftToStock: the host does not serve it, as the model cannot share a process.
+        LeftToStock: the host does not serve the model, because it cannot share a process.
+        Refused: the host cannot be reached, or refuses the worker.
+        OSError: as for ``named_pool`` and ``reach_host``.
     """
     address = arguments.address()
     model_dir = model_directory(cwd)
@@ -813,8 +1022,16 @@ def stand_by(
 ) -> None:
     """Become a program that does what ``wait_for_end`` does, in a tenth of a Python's memory.
 
-    It keeps this process's arguments, so that it looks like what TorchServe started. Returns if it
-    cannot be run. Where its host dies, it starts the next one (``successor_environment``).
+    It keeps this process's arguments, so that it looks like the process that TorchServe started. If its host
+    dies, it starts the next one (``successor_environment``). This function returns only if the program cannot
+    be run.
+
+    Args:
+        control: the connection to the host.
+        path: of the socket that the host listens on.
+        mine: that file's identity; None if there is none.
+        record: of the overlay; ``standby`` is the program.
+        environment: of the program.
     """
     inode, changed = mine or (0, 0)
     task = f"{control.fileno()}:{inode}:{changed}:{path}"
@@ -845,7 +1062,7 @@ def wait_for_end(
         LeftToStock: the pool could not load its model.
     """
     last = "served"
-    while last == "served":  # what comes now is the end
+    while last == "served":  # the next message that is not this one is the end
         try:
             message, ancillary, _flags, _address = control.recvmsg(MESSAGE_LIMIT, _socket.CMSG_SPACE(4))
         except OSError:
@@ -865,9 +1082,10 @@ def wait_for_end(
 
 
 def complain(text: str) -> None:
-    """Say what went wrong in the model log, and in TorchServe's own, before this process ends.
+    """Write what went wrong to the model log, and to TorchServe's own, before this process ends.
 
-    TorchServe reads a worker's stderr no more once its stdout has ended, so that is waited for.
+    Once a worker's stdout has ended, TorchServe does not read its stderr any more. So this function first
+    waits until TorchServe has read stderr.
     """
     os.write(2, f"interpool: {text}\n".encode())
     await_reader(2)
@@ -875,7 +1093,7 @@ def complain(text: str) -> None:
 
 
 def await_reader(descriptor: int) -> None:
-    """Wait until a pipe is empty, for a few seconds; other files are not waited for."""
+    """Wait until a pipe is empty, READ_PATIENCE_S at most; return at once for other files."""
     patience = time.monotonic() + READ_PATIENCE_S
     try:
         while stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < patience:
@@ -883,7 +1101,7 @@ def await_reader(descriptor: int) -> None:
                 break
             time.sleep(0.01)
     except OSError:
-        pass  # it is for the reader's sake only
+        pass  # the wait only helps the reader
 
 
 def main() -> int:
