@@ -1,8 +1,8 @@
 """Starts the pool host with the server, so that interpreters are ready when the first model comes.
 
-``interpool serve`` starts this beside TorchServe: ``python -m interpool.handler.frontend.ahead
---launcher=PID``. It waits for the frontend, which that process starts, has a host of the default pool started
-as a shim would, unless a shim was first, and ends. The host itself goes with the frontend.
+``interpool serve`` starts this program beside TorchServe: ``python -m interpool.handler.frontend.ahead
+--launcher=PID``. The program waits for the frontend, which the launcher starts. Unless a shim was first, it
+starts a host of the default pool as a shim does. Then it ends. The host ends with the frontend.
 """
 
 from __future__ import annotations
@@ -65,10 +65,16 @@ def start_ahead(frontend: int, python: str) -> None:
 
 
 def worker_environment(frontend: int) -> dict[str, str]:
-    """What a worker's shim would give a host, as long as TorchServe's configuration says nothing of it.
+    """The environment that a worker's shim gives a host if TorchServe's configuration does not change it.
 
-    If it does, the first worker's shim reports it to the host, which leaves its place to one that the shim
-    starts. Raises OSError if the frontend has ended.
+    If the configuration changes it, the first worker's shim reports that to the host. The host then leaves
+    its place to one that the shim starts.
+
+    Args:
+        frontend: TorchServe's process id.
+
+    Raises:
+        OSError: the frontend has ended.
     """
     environment = {**shim.started_with(frontend), **WORKER_ENVIRONMENT}
     paths = filter(os.path.isabs, environment.pop("PYTHONPATH", "").split(os.pathsep))  # see the shim

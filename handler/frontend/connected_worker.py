@@ -1,8 +1,8 @@
-"""TorchServe's own worker for a connection that was made already: the pool could not load its model.
+"""TorchServe's own worker for a connection that exists already, because the pool could not load its model.
 
-The shim becomes this process after TorchServe has connected to the pool host and sent its load
-command, which still waits in the socket. Everything from there on is TorchServe's own code; what it
-does before (listen, say that it started) has been done.
+The shim becomes this process after TorchServe has connected to the pool host and has sent its load command.
+The command still waits in the socket. TorchServe's own code does everything from there on. The steps before
+(listen, say that it started) have been done.
 """
 
 import os

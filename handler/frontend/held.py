@@ -15,9 +15,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def unheld(path: Path) -> Iterator[bool]:
-    """Whether no process holds it; if so, none begins to before the ``with`` statement ends.
+    """Whether no process holds ``path``; if so, no process can hold it until the ``with`` statement ends.
 
-    If that cannot be determined, it counts as held.
+    If that cannot be determined, ``path`` counts as held.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,11 +1,12 @@
-"""Removes extracted models that a TorchServe has left behind which was killed.
+"""Removes extracted models that a killed TorchServe has left behind.
 
 TorchServe extracts each registered archive into the temporary directory, and removes it when the model is
-unregistered or the server is stopped. What a killed server has extracted stays, and its successor removes it.
+unregistered or the server is stopped. The models of a killed server stay there, and its successor removes
+them.
 
-Containers may share that directory, and see nothing of each other's processes. So what counts are locks: a
-server that `interpool serve` has started holds its home there (server_home.py), and each worker holds the
-folder of the extracted models (``shim.hold_extracted``).
+Containers may share that directory, and do not see each other's processes. So locks decide. A server that
+`interpool serve` has started holds its home there (server_home.py). Each worker holds the folder of the
+extracted models (``shim.hold_extracted``).
 """
 
 from __future__ import annotations
@@ -28,18 +29,25 @@ _TEMPORARY = "-Djava.io.tmpdir="
 
 
 def temporary_directory() -> Path:
-    """Where a TorchServe that is started in this environment extracts archives."""
+    """The directory where a TorchServe that is started in this environment extracts archives."""
     return Path(os.environ.get("TEMP") or _DEFAULT)
 
 
 def remove_leftovers(directory: Path) -> list[Path]:
-    """Remove what servers that are gone have extracted into ``directory``; returns what it was.
+    """Remove the models that servers have extracted into ``directory`` before they ended.
 
-    Only this user's, and nothing while a server lives that extracts there: it may be that server's.
+    Only this user's models are removed. While a server lives that extracts there, nothing is removed, because
+    it may be that server's. The homes of servers that have ended are removed first.
+
+    Returns:
+        The removed paths.
+
+    Raises:
+        OSError: a path has changed meanwhile, or cannot be removed.
     """
     remove_ended(directory)
     found = [path for path in _extracted(directory) if path.lstat().st_uid == os.getuid()]
-    # After they were listed: a server that has made one of these is found here, unless it has ended.
+    # Ask after the listing: a server that has made one of these paths is found here, unless it has ended.
     if not found or lives_in(directory) or _is_in_use(directory):
         return []
     models = directory / "models"
@@ -58,7 +66,7 @@ def _extracted(directory: Path) -> Iterator[Path]:
     models = directory / "models"
     with contextlib.suppress(OSError):
         if not models.is_symlink() and models.is_dir():
-            # The name alone could be another program's. A link is that of a model that is no archive.
+            # A file of another program may have such a name. A link belongs to a model that is no archive.
             yield from (
                 path
                 for path in models.iterdir()
@@ -69,7 +77,7 @@ def _extracted(directory: Path) -> Iterator[Path]:
 
 
 def _is_in_use(directory: Path) -> bool:
-    """Whether a server lives that extracts into it, of any user, if it is of this PID namespace."""
+    """Whether a server of any user, in this PID namespace, lives and extracts into it."""
     for entry in os.listdir("/proc"):
         if not entry.isdecimal():
             continue
@@ -82,7 +90,7 @@ def _is_in_use(directory: Path) -> bool:
         named = [
             os.fsdecode(word)[len(_TEMPORARY) :] for word in words if word.startswith(_TEMPORARY.encode())
         ]
-        # What is relative could be anywhere: then it counts.
+        # A relative path may be any directory, so it counts as this one.
         if not named or not os.path.isabs(named[-1]):
             named = [_DEFAULT] if not named else [str(directory)]
         if os.path.realpath(named[-1]) == os.path.realpath(directory):

@@ -4,15 +4,16 @@
 backend scripts. The overlay's ``ts/`` holds symlinks to the installed ``ts`` package's entries,
 except its own ``ts/model_service_worker.py``, which runs the shim. Nothing installed is changed.
 
-A server that `interpool serve` starts has one of its own (server_home.py). The one that ``overlay`` gives is
-for a plain `torchserve`, and stays: it may stand in a server's configuration, on this machine or on another
-one that shares the directory. It is named after what it depends on, is built under a temporary name and
-renamed into place, and never changes afterwards: concurrent builders cannot disturb each other.
+A server that `interpool serve` starts has its own overlay (server_home.py). The overlay of ``overlay()`` is
+for a plain `torchserve`. It is never removed, because a server's configuration may name it, on this machine
+or on another one that shares the directory. Its name has a digest of all on which it depends. It is
+built under a temporary name and renamed into place, and never changes afterwards. So concurrent builders
+cannot disturb each other.
 
-TorchServe starts its workers in a model's directory and puts that on PYTHONPATH, where the archive
-could bring a ``sitecustomize.py`` or a module of Python's own: code that runs before any shim. So
-the overlay has launchers in ``bin/`` that start a shim in isolated mode and install nothing, and
-``interpool serve`` lets TorchServe use them if it asks for signatures.
+TorchServe starts its workers in a model's directory, which it puts on PYTHONPATH. An archive could contain a
+``sitecustomize.py``, or a module with the name of one of Python's own. Such code runs before any shim. So the
+overlay has launchers in ``bin/``, which start a shim in isolated mode and install nothing. If signatures are
+asked for, ``interpool serve`` has TorchServe use them.
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ exit 1
 
 
 def overlay() -> Path:
-    """The overlay for the installed TorchServe and this Python, built if it is not there yet.
+    """The overlay for the installed TorchServe and this Python; it is built if it does not exist yet.
 
-    Raises OverlayError if TorchServe is absent or the directory cannot be used.
+    Raises:
+        OverlayError: TorchServe is absent, or the directory cannot be used.
     """
     source = _Source.installed()
     parent = _parent()
@@ -86,7 +88,7 @@ def require_usable(parent: Path, variable: str) -> None:
 
     Args:
         parent: the directory.
-        variable: of the environment, which names another place.
+        variable: the environment's variable that names another directory, for the message.
 
     Raises:
         OverlayError: TorchServe would treat an overlay there differently.
@@ -99,17 +101,33 @@ def require_usable(parent: Path, variable: str) -> None:
 
 
 def build(home: Path) -> None:
-    """Make an overlay of the empty directory ``home``; raises OSError, OverlayError without TorchServe."""
+    """Make an overlay of the empty directory ``home``.
+
+    Raises:
+        OverlayError: TorchServe is absent.
+        OSError: a file cannot be written there, or TorchServe's files cannot be read.
+    """
     _Source.installed().build(home)
 
 
 def restore(home: Path) -> bool:
-    """Make the overlay ``home`` again if it is not whole; True if it was not. Raises OverlayError."""
+    """Make the overlay ``home`` again if it is not complete.
+
+    Returns:
+        True if it was not complete.
+
+    Raises:
+        OverlayError: TorchServe is absent, or the overlay cannot be built.
+    """
     return _make(home, _Source.installed())
 
 
 def _parent() -> Path:
-    """No part of the cache, unless that is named: people empty caches while servers run."""
+    """The directory of the overlays.
+
+    It is outside of the cache, because people empty caches while servers run. If INTERPOOL_CACHE is set, it
+    is in that cache.
+    """
     if os.environ.get("INTERPOOL_CACHE"):
         return cache_root() / "home"
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -135,7 +153,7 @@ def _make(home: Path, source: _Source) -> bool:
 
 @dataclass(frozen=True)
 class _Source:
-    """What an overlay is made of: the installed TorchServe, this Python, and the worker script."""
+    """The parts of an overlay: the installed TorchServe, this Python, and the worker script."""
 
     package: Path
     worker: Path
@@ -145,7 +163,11 @@ class _Source:
 
     @classmethod
     def installed(cls) -> Self:
-        """Raises OverlayError if TorchServe is absent."""
+        """The parts on this machine.
+
+        Raises:
+            OverlayError: TorchServe is absent.
+        """
         package = installed_ts()
         version = (package / "version.txt").read_text(encoding="utf-8").strip()
         record = {
@@ -158,7 +180,7 @@ class _Source:
         return cls(package, Path(__file__).resolve().with_name("worker_script.py"), version, entries, record)
 
     def digest(self) -> str:
-        """Names it."""
+        """The part of an overlay's name that changes with its contents."""
         identity = "\n".join([*self.entries, str(self.worker), *map("=".join, self.record.items())]).encode()
         identity += self.worker.read_bytes() + self.worker.with_name("shim.py").read_bytes()
         identity += (_PYTHON_LAUNCHER + _TORCHRUN_LAUNCHER).encode()
@@ -171,7 +193,7 @@ class _Source:
             target = self.worker if name == WORKER_SCRIPT else self.package / name
             (home / "ts" / name).symlink_to(target)
         (home / SHIM_MODULE).symlink_to(self.worker.with_name("shim.py"))
-        # A shim that is compiled at each start takes 1.4 MB more, and many servers write no bytecode.
+        # A process that compiles the shim at its start takes 1.4 MB more, and many servers write no bytecode.
         py_compile.compile(str(home / SHIM_MODULE), doraise=True)
         (home / "bin").mkdir()
         for name in LAUNCHERS:
@@ -182,7 +204,7 @@ class _Source:
         (home / shim.OVERLAY_RECORD).write_text(lines, encoding="utf-8")
 
     def is_whole_in(self, home: Path) -> bool:
-        """Whether ``home`` has every file TorchServe asks for, from where it should come."""
+        """Whether ``home`` has each file that TorchServe needs, linked to the right place."""
         own = (home / shim.OVERLAY_RECORD, home / SHIM_MODULE, *(home / "bin" / name for name in LAUNCHERS))
         return all(path.is_file() for path in own) and all(
             (home / "ts" / name).is_file()
@@ -193,9 +215,9 @@ class _Source:
 
 
 def _move_into_place(scratch: Path, home: Path, source: _Source) -> None:
-    """Rename ``scratch`` to ``home``; if another process was first, its work is as good.
+    """Rename ``scratch`` to ``home``; if another process was first, keep its overlay, which is the same.
 
-    What stands there damaged is moved out of the way first.
+    A damaged overlay is moved away and removed first.
     """
     try:
         scratch.rename(home)

@@ -1,11 +1,11 @@
-"""The home of one server, which `interpool serve` makes for it, and the sign that the server lives.
+"""The home of one server, which `interpool serve` makes, and the lock that shows that the server lives.
 
-It lies where TorchServe extracts models, since the server cannot do without that directory either.
-So an emptied cache of private copies takes nothing from a running server.
+The home lies in the directory where TorchServe extracts models, which the server needs, too. So a running
+server loses nothing if the cache of private copies is emptied.
 
-The frontend holds a file in its home: its standard input is that file, which is empty, and from which it
-reads nothing. (A directory would not do: no Python starts with that.) The lock ends with the frontend, killed
-or not. Another server removes homes that no process holds.
+The frontend holds a file in its home, as its standard input. The file is empty, and the frontend does not
+read it. (It cannot be a directory, because no Python starts with that as its standard input.) The lock ends
+with the frontend, even if that is killed. Another server removes homes that no process holds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,21 @@ _HELD = "held"
 
 
 def make_server_home(directory: Path) -> tuple[Path, int]:
-    """A new home below ``directory``, and a descriptor that holds it; raises OverlayError."""
+    """Make a new home below ``directory``.
+
+    Returns:
+        The home, and a descriptor that holds it.
+
+    Raises:
+        OverlayError: TorchServe is absent, the home cannot be made there, or signatures are asked for and no
+            program can be run there.
+    """
     directory = Path(os.path.abspath(directory))
     require_usable(directory, "TEMP")
     try:
         while True:
             home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
-            with contextlib.suppress(FileNotFoundError):  # taken for one that was left, and removed
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it as left over
                 (home / _HELD).touch(mode=0o600)
                 descriptor = _hold(home / _HELD)
                 break
@@ -53,13 +61,17 @@ def make_server_home(directory: Path) -> tuple[Path, int]:
 
 
 def hold_again(home: Path) -> int:
-    """A descriptor that holds a home which was made again: the frontend's hold is of the one before."""
+    """A descriptor that holds a home that was made again; the frontend holds a file of the previous one.
+
+    Raises:
+        OSError: the file cannot be made or opened.
+    """
     (home / _HELD).touch(mode=0o600)
     return _hold(home / _HELD)
 
 
 def lives_in(directory: Path) -> bool:
-    """Whether a server of this user lives that has its home there."""
+    """Whether a server of this user lives and has its home there."""
     for home in _homes(directory):
         with unheld(home / _HELD) as is_free:
             if not is_free:
@@ -83,7 +95,7 @@ def _homes(directory: Path) -> Iterator[Path]:
 
 
 def _hold(file: Path) -> int:
-    """A descriptor that holds it. If its file system knows no locks, no process can remove it either."""
+    """A descriptor that holds it. If its file system has no locks, no process removes it, either."""
     try:
         return shim.hold(str(file))
     except FileNotFoundError:

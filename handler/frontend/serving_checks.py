@@ -1,4 +1,4 @@
-"""Is this machine able to serve? What TorchServe needs, beside what the pool needs."""
+"""Checks whether this machine can serve: the needs of TorchServe, beside those of the pool."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def java_path() -> str | None:
 
 
 def java_hint() -> str:
-    """How to come by it on this system."""
+    """How to install Java on this system."""
     return f"install Java {MINIMUM_JAVA} or newer ({installers.install(installers.JAVA)})"
 
 
 def missing_java() -> Check:
-    """Why TorchServe would find no Java, if ``java_path`` gives none."""
+    """The failed check of Java, with the reason, for the case that ``java_path`` gives none."""
     home = os.environ.get("JAVA_HOME")
     if not home:
         return Check("java", False, "there is none on PATH", java_hint())
@@ -51,7 +51,7 @@ def missing_java() -> Check:
 
 
 def checks() -> list[Check]:
-    """Look at everything that serving needs; never raises, imports no TorchServe."""
+    """Check everything that serving needs. Raises nothing, and does not import TorchServe."""
     return [
         _java(),
         _torchserve(),
@@ -65,7 +65,7 @@ def checks() -> list[Check]:
 
 
 def runtime_directory() -> Check:
-    """Whether shims and hosts can use the runtime directory; makes nothing."""
+    """Check whether shims and hosts can use the runtime directory. Does not create it."""
     name = "runtime directory"
     try:
         path = shim.runtime_base()
@@ -89,7 +89,7 @@ def runtime_directory() -> Check:
 
 
 def working_directories() -> Check:
-    """Whether ordinary archives can be in the pool; a warning if not."""
+    """Check whether ordinary archives can be in the pool; if not, the result is a warning."""
     name = "ordinary archives"
     try:
         from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directories
@@ -146,7 +146,7 @@ def _torchserve_files() -> Check:
 
 
 def _unchanged(name: str, package: Path, files: Mapping[str, str], distribution: str) -> Check:
-    """Whether the files that interpool relies on are the release's; a warning if not."""
+    """Check whether the files on which interpool relies are the release's; if not, give a warning."""
     found = differences(package, files)
     if not found:
         return Check(name, True, f"{package}, as it was released")

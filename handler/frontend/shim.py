@@ -480,7 +480,7 @@ def hold(path: str) -> int:
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # a process that removes it has the exclusive lock meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # a process that removes it has LOCK_EX meanwhile
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
         except BaseException:

@@ -1,7 +1,7 @@
 """Waits until the TorchServe that was started in the background answers, or has ended.
 
-TorchServe's launcher ends at once. What it has started loads the models of the store, and takes its
-addresses last. It may find a port taken, or a model's registration may last.
+TorchServe's launcher ends at once. The frontend that it has started first loads the models of the store, and
+then listens at its addresses. Another process may have a port already, or a registration may take long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from interpool.handler.torchserve import running_addresses, running_frontend
 
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
-_ADDRESSES = 3  # that TorchServe has at least: inference, management, metrics
+_ADDRESSES = 3  # TorchServe has these at least: inference, management, metrics
 _SETTLED_S = 3.0
 _SERVER_LOG = "ts_log.log"
 _SHOWN_LINES, _SHOWN_BYTES = 5, 8192
@@ -30,13 +30,13 @@ def await_server(say: Callable[[str], None]) -> str:
     """Wait until the server that was started just now listens at its addresses.
 
     Args:
-        say: is called with the progress every few seconds, for people.
+        say: is called with the progress every few seconds, as text for people.
 
     Returns:
-        Where it listens, for people.
+        Text on its process and its addresses, for people.
 
     Raises:
-        ServerEnded: it does not run; with the end of its log.
+        ServerEnded: it does not run; the message has the end of its log.
     """
     began = time.monotonic()
     log = _log_directory() / _SERVER_LOG
@@ -70,7 +70,7 @@ def _log_directory() -> Path:
 
 
 def _listens_at(process: psutil.Process) -> set[str | int | None]:
-    """The ports, and paths of unix sockets, at which that very process does."""
+    """The ports, and paths of unix sockets, at which this process listens; not those of its children."""
     with contextlib.suppress(psutil.Error):
         return {
             connection.laddr if isinstance(connection.laddr, str) else connection.laddr.port
@@ -86,7 +86,7 @@ def _place(address: str) -> str | int | None:
 
 
 def _end_of(log: Path, size: int) -> str:
-    """The last lines that were added to the log since it had that size."""
+    """Text with the last lines that the log got since it had ``size`` bytes; only errors, if it has any."""
     try:
         with log.open("rb") as file:
             file.seek(max(size, log.stat().st_size - _SHOWN_BYTES))

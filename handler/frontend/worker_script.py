@@ -1,8 +1,8 @@
 """The overlay's ``ts/model_service_worker.py``: runs the shim from its compiled bytecode.
 
-Python compiles a script at each start, which takes longer than everything the shim does; a
-module is compiled once. Beside this script's parent directory lies a link to the module. Who
-imports this file, as a test may, gets TorchServe's own module.
+Python compiles a script at each start, which takes longer than all that the shim does. It compiles a module
+once. A link to the shim's module lies beside this script's parent directory. If a program imports this file,
+as a test may, it gets TorchServe's own module.
 """
 
 import os
