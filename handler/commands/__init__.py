@@ -1,4 +1,5 @@
-"""The serving side's subcommands of ``interpool``: options, and what is printed.
+"""The serving side's subcommands of ``interpool``: their options and their output.
 
-Each imports what it needs when it is called, so that the others, and ``--help``, start without that.
+Each command imports what it needs when it is called. So the other commands, and ``--help``, start without
+that.
 """

@@ -39,7 +39,7 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
         raise click.UsageError("--unused-for takes a number of days")
     root, own = cache_root(), limits()
     with contextlib.suppress(FileNotFoundError):
-        os.listdir(root)  # a cache that cannot be read must not look empty
+        os.listdir(root)  # raises if the cache cannot be read, which must not look like an empty one
     removed: list[str] = []
     before = 0
     if remove:

@@ -1,4 +1,4 @@
-"""What several commands need: how a command fails, and what is printed or asked in the same way."""
+"""Functions that several commands share: failing, printing a path, and checking the runtime directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ OTHER, REFUSED, NOT_PACKED, NOT_SERVED = 1, 3, 4, 5
 
 
 class CommandFailed(Exception):
-    """A command ends with a message and an exit status."""
+    """A command ends with a message and an exit status.
+
+    Attributes:
+        status: the exit status.
+    """
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -38,8 +42,8 @@ def print_path(path: Path, as_json: bool) -> None:
     """Print a path.
 
     Args:
-        path: to print.
-        as_json: whether to print an object that has it.
+        path: the path to print.
+        as_json: whether to print a JSON object whose ``path`` it is.
     """
     if as_json:
         print_json({"path": str(path)})
@@ -48,7 +52,11 @@ def print_path(path: Path, as_json: bool) -> None:
 
 
 def require_runtime_directory() -> None:
-    """Fail, and say what to do, if no worker would find a pool host."""
+    """Fail, and say what to do, if no worker would find a pool host.
+
+    Raises:
+        CommandFailed: the runtime directory cannot be used.
+    """
     from interpool.handler.frontend.serving_checks import runtime_directory
 
     check = runtime_directory()

@@ -20,7 +20,7 @@ from interpool.native.upstream.requirements import pip_install
 START_AHEAD = "INTERPOOL_START_AHEAD"
 DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
 
-# What the torchserve command does.
+# The program of the torchserve command.
 _START = "from ts.model_server import start; sys.exit(start())"
 
 
@@ -59,7 +59,7 @@ def serve(ctx: click.Context) -> None:
             fail(f"TorchServe needs Java: {missing.detail}\n  What to do: {missing.hint}", NOT_SERVED)
         if importlib.util.find_spec("yaml") is None:
             fail("TorchServe's workers need PyYAML: pip install PyYAML", NOT_SERVED)
-        # What each worker would need, and TorchServe would only say that it failed to start.
+        # Each worker needs this directory. Without it, TorchServe only says that the worker failed to start.
         require_runtime_directory()
         drain_s = HostSettings.of_environment().drain_s
         if "--start" not in asked:
@@ -77,13 +77,13 @@ def serve(ctx: click.Context) -> None:
             _start_exporter(address, foreground="--foreground" in asked)
         _share_output()
         _start_host_ahead(foreground="--foreground" in asked)
-        home, held = make_server_home(temporary_directory())  # when nothing is left that refuses to start
+        home, held = make_server_home(temporary_directory())  # last, after all that may refuse to start
         os.environ[HOME_VARIABLE] = str(home)
-        os.dup2(held, 0)  # it becomes the frontend's, which holds its home by it
+        os.dup2(held, 0)  # the frontend inherits it, and so holds its home
     sys.stdout.flush()
     command, start = [program, *ctx.args], ""
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
-        # See the overlay: TorchServe takes its workers' Python from who starts it, or from PATH.
+        # See the overlay. TorchServe takes its workers' Python from the process that starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
         start += f"sys.executable = {str(home / 'bin' / 'python')!r}; "
     if "--foreground" in asked and "--start" in ctx.args:
@@ -97,7 +97,7 @@ def serve(ctx: click.Context) -> None:
 
 
 def _take_direct_address(ctx: click.Context) -> None:
-    """Give ``--direct ADDRESS`` to the pool's host, by its environment."""
+    """Take ``--direct ADDRESS`` from the arguments and pass it to the pool's host, in the environment."""
     words = iter(ctx.args)
     ctx.args = []
     for word in words:
@@ -126,14 +126,14 @@ def _start_and_wait(command: list[str]) -> None:
 
 
 def _share_output() -> None:
-    """Append what is printed if the pool's host writes to the same file."""
+    """If the pool's host logs to this process's stdout, have this process append to that file, too."""
     if os.environ.get(shim.LOG_TO) == "stdout":
         flags = fcntl.fcntl(1, fcntl.F_GETFL)
         fcntl.fcntl(1, fcntl.F_SETFL, flags | os.O_APPEND)
 
 
 def _start_host_ahead(foreground: bool) -> None:
-    """Have the pool's host started with the server that this process starts."""
+    """Start the program that starts the pool's host together with the server (frontend/ahead.py)."""
     wish = os.environ.get(START_AHEAD) or "1"
     if wish not in ("0", "1"):
         fail(f"{START_AHEAD} must be 0 or 1, not {wish!r}", NOT_SERVED)
@@ -141,7 +141,8 @@ def _start_host_ahead(foreground: bool) -> None:
         return
     said = None if foreground else subprocess.DEVNULL
     program = [sys.executable, "-P", "-m", "interpool.handler.frontend.ahead"]
-    # Not a child of what this process becomes, which would not wait for its end.
+    # The shell ends at once, so the program is no child of TorchServe's launcher, which this process becomes
+    # and which would not wait for its end.
     subprocess.run(
         ["/bin/sh", "-c", '"$@" &', "sh", *program, f"--launcher={os.getpid()}"],
         check=True,
@@ -153,7 +154,10 @@ def _start_host_ahead(foreground: bool) -> None:
 
 
 def _start_exporter(address: str, foreground: bool) -> None:
-    """Beside what this process becomes; it ends with that, or with the TorchServe left behind."""
+    """Start the metrics' exporter beside the program that this process becomes.
+
+    It ends with that program, or with the TorchServe that the program leaves running.
+    """
     from interpool.handler.host.prometheus import listen_beside_others, url_of
 
     listener = listen_beside_others(address)

@@ -77,7 +77,10 @@ def status(
 
 
 def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
-    """The live pools, and which hosts do not answer; without any, the runtime directory may be why."""
+    """The live pools, and the hosts that do not answer.
+
+    Fail if there are no pools and the runtime directory cannot be used, which may be the reason.
+    """
     from interpool.handler.host.status import ask_hosts
 
     pools: list[HostState] = []
@@ -90,7 +93,7 @@ def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
 
 
 def _register_advice(name: str) -> str:
-    """What to do about a model that no pool serves."""
+    """Advice about a model that no pool serves."""
     management = running_addresses()[1]
     if running_frontend() is None:
         return "  What to do: start a server, `interpool serve --model-store DIR --models NAME.mar`"
@@ -109,7 +112,7 @@ def _check(
     no_pool: str,
     as_json: bool,
 ) -> None:
-    """Say whether a model is ready in every pool that serves it, and exit so."""
+    """Print whether a model is ready in every pool that serves it, and exit with the matching status."""
     from interpool.handler.host.readiness import answer_of, readiness, why_absent
     from interpool.handler.host.status import unanswered
 
