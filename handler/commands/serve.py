@@ -20,7 +20,7 @@ from interpool.native.upstream.requirements import pip_install
 START_AHEAD = "INTERPOOL_START_AHEAD"
 DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
 
-# The program of the torchserve command.
+# The code that the torchserve command runs.
 _START = "from ts.model_server import start; sys.exit(start())"
 
 
@@ -141,8 +141,8 @@ def _start_host_ahead(foreground: bool) -> None:
         return
     said = None if foreground else subprocess.DEVNULL
     program = [sys.executable, "-P", "-m", "interpool.handler.frontend.ahead"]
-    # The shell ends at once, so the program is no child of TorchServe's launcher, which this process becomes
-    # and which would not wait for its end.
+    # The shell ends at once. Otherwise the program would be a child of the one that this process becomes,
+    # which does not wait for its end.
     subprocess.run(
         ["/bin/sh", "-c", '"$@" &', "sh", *program, f"--launcher={os.getpid()}"],
         check=True,
