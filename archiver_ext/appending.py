@@ -21,6 +21,9 @@ def opened_to_append(archive: Path | IO[bytes]) -> zipfile.ZipFile:
 
     The flags of existing members stay, because the reader refuses archives whose directory and headers
     differ.
+
+    Raises:
+        OSError: the archive cannot be opened for writing.
     """
     file = zipfile.ZipFile(archive, "a", allowZip64=True)
     keep_name_flags(file)

@@ -192,8 +192,8 @@ class TrialFailure:
         user_traceback: without internal frames; "" if no exception was raised.
         modules: modules of the archive in the traceback, innermost last.
         mocked: dotted name of the mocked object that was used, or "".
-        missing: files and folders of the project that are not in the archive and that its code searched for,
-            in the form of ``--data``, with the line.
+        missing: files and folders of the project that its code searched for and that are not in the archive.
+            The names have the form of ``--data``, and each has the line that searched for it.
     """
 
     doing: str

@@ -4,7 +4,7 @@ The home lies in the directory where TorchServe extracts models, which the serve
 server loses nothing if the cache of private copies is emptied.
 
 The frontend holds a file in its home, as its standard input. The file is empty, and the frontend does not
-read it. (It cannot be a directory, because no Python starts with that as its standard input.) The lock ends
+read it. It cannot be a directory, because no Python starts with that as its standard input. The lock ends
 with the frontend, even if that is killed. Another server removes homes that no process holds.
 """
 

@@ -831,8 +831,8 @@ SUCCESSOR_LOCK = 3  # the number of the lock's descriptor in the successor; in s
 def successor_environment(frontend: int, pool: str, record: dict[str, str]) -> dict[str, str]:
     """The environment of a program that stands by: the host's, and how the next host is started.
 
-    The first program that sees the end of its host starts the next one. TorchServe restarts the workers of a
-    host that died after a second at the earliest, and by then the next host's first interpreter can be ready.
+    The first program that sees the end of its host starts the next one. If a host dies, TorchServe restarts
+    its workers after a second at the earliest. By then the next host's first interpreter can be ready.
 
     Args:
         frontend: TorchServe's process id.

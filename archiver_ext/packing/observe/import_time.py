@@ -1,8 +1,8 @@
 """Reads in a module's source which other modules it uses during its import, beyond their names.
 
 A mock can be imported, passed on and stored. It cannot be called, be a base class or a key, or give
-attributes. If code at the top level does that, the module cannot be mocked, even if none of its Python code
-runs (an enum's member, a constant, a base class, a C function).
+attributes. If code at the top level does that, the module cannot be mocked. That holds even if none of its
+Python code runs (an enum's member, a constant, a base class, a C function).
 """
 
 from __future__ import annotations

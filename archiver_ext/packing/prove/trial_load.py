@@ -133,6 +133,10 @@ def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> Trial
 
     Returns:
         The failure; or a working request, if the job has a serve check; or None.
+
+    Raises:
+        ArchiveError: the archive's structure or its manifest is damaged.
+        OSError: the archive cannot be read.
     """
     doing = "load"
     importer = None

@@ -65,6 +65,10 @@ def append_manifest(
 
     Returns:
         The written manifest.
+
+    Raises:
+        StructureError: the archive is damaged.
+        OSError: it cannot be read or written.
     """
     taken = pickle_globals(archive, {name for name, done in verdicts.items() if done.action == "extern"})
     with opened_to_append(archive) as file:
@@ -90,6 +94,10 @@ def digests(archive: Path) -> dict[str, str]:
     """Return SHA-256, in hex, of each member's content, by its name below the root directory.
 
     Hashes several members in parallel: neither reading nor hashing needs the GIL.
+
+    Raises:
+        ArchiveError: the archive is damaged.
+        OSError: it cannot be read.
     """
     shown = str(archive)
     with archive.open("rb") as file:

@@ -34,6 +34,10 @@ def add_request(archive: Path, request: FoundRequest) -> None:
     Args:
         archive: the file, changed in place.
         request: the request.
+
+    Raises:
+        ArchiveError: the archive is damaged.
+        OSError: it cannot be read or written.
     """
     with archive.open("rb") as opened:
         manifest = read_manifest(str(archive), opened, read_records(str(archive), opened))
