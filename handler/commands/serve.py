@@ -103,7 +103,10 @@ def _take_direct_address(ctx: click.Context) -> None:
     for word in words:
         name, equals, address = word.partition("=")
         if name == "--direct":
-            os.environ[DIRECT_ADDRESS] = address if equals else next(words, "")
+            address = address if equals else next(words, "")
+            if not address:
+                raise click.UsageError("--direct needs an address: HOST:PORT, or unix:/PATH")
+            os.environ[DIRECT_ADDRESS] = address
         else:
             ctx.args.append(word)
     if chosen := os.environ.get(DIRECT_ADDRESS):

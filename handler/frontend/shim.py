@@ -717,19 +717,24 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     """The pool that the model's configuration names; "" if it names none.
 
     Settings that are refused name no pool, because any host can say why it refuses them. This process does
-    not parse YAML. If a file could name a pool, it runs the host's Python to find out.
+    not parse YAML. If a file could name a pool, it runs the host's Python to find out. A file that cannot be
+    read names none: TorchServe or the host says what is wrong with it.
 
     Args:
         model_dir: the model's directory.
         record: of the overlay.
 
     Raises:
-        OSError: the directory or a YAML file in it cannot be read, or the host's Python cannot be run.
+        OSError: the directory cannot be read, or the host's Python cannot be run.
     """
     for name in os.listdir(model_dir):
-        if name.endswith((".yaml", ".yml")):
-            with open(os.path.join(model_dir, name), "rb") as file:
-                text = file.read(TEXT_LIMIT)
+        path = os.path.join(model_dir, name)
+        if name.endswith((".yaml", ".yml")) and os.path.isfile(path):
+            try:
+                with open(path, "rb") as file:
+                    text = file.read(TEXT_LIMIT)
+            except OSError:
+                continue
             settings = text.replace(b"interpool", b"")
             if b"interpool" in text and (b"pool" in settings or b"isolation" in settings):
                 break

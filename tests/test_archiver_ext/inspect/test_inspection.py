@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tarfile
 import zipfile
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -153,6 +155,20 @@ def test_torch_package_without_a_manifest_is_refused(tmp_path: Path) -> None:
         file.writestr("plain/.data/extern_modules", "torch")
     with pytest.raises(ArchiveError, match="was not made by interpool pack"):
         inspect_archive(path)
+
+
+def test_a_tar_gz_that_is_damaged_behind_its_package_is_refused(archive: Path, tmp_path: Path) -> None:
+    mar, extra = tmp_path / "cut.tar.gz", tmp_path / "extra"
+    manifest = tmp_path / "MANIFEST.json"
+    manifest.write_text(json.dumps({"model": {"modelName": "m", "serializedFile": archive.name}}))
+    extra.write_bytes(os.urandom(1 << 20))
+    with tarfile.open(mar, "w:gz") as tar:
+        tar.add(manifest, "m/MAR-INF/MANIFEST.json")
+        tar.add(archive, f"m/{archive.name}")
+        tar.add(extra, "m/extra")
+    os.truncate(mar, mar.stat().st_size - (1 << 19))
+    with pytest.raises(ArchiveError, match=r"is a damaged \.tar\.gz"):
+        inspect_archive(mar)
 
 
 def test_mar_that_names_no_package_is_refused(archive: Path) -> None:

@@ -49,6 +49,13 @@ def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
     assert not shim.is_hermetic(str(tmp_path))
 
 
+def test_what_is_no_readable_configuration_names_no_pool(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "dangling.yml").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert shim.named_pool(str(tmp_path), {}) == ""
+
+
 def test_the_handler_file_has_the_name_it_is_known_by() -> None:
     assert Path(str(interpool_handler.__file__)).stem == shim.HANDLER_STEM
 
