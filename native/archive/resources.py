@@ -61,16 +61,38 @@ class ArchivePath(Traversable):
         return self.joinpath(child)
 
     def read_bytes(self) -> bytes:
-        """Return the member's content."""
+        """Return the member's content.
+
+        Raises:
+            FileNotFoundError: the archive contains no such member.
+        """
         return self._importer.get_data(self._member)
 
     def read_text(self, *args: Any, **kwargs: Any) -> str:
-        """Return the member as text; arguments are those of io.TextIOWrapper."""
+        """Return the member as text.
+
+        Args:
+            *args: further positional arguments of io.TextIOWrapper, such as the encoding.
+            **kwargs: its keyword arguments.
+
+        Raises:
+            FileNotFoundError: the archive contains no such member.
+        """
         with self.open("r", *args, **kwargs) as file:
             return str(file.read())
 
     def open(self, mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]:
-        """Open the member for reading; further arguments are those of io.TextIOWrapper."""
+        """Open the member for reading.
+
+        Args:
+            mode: ``r`` or ``rt`` for text, ``rb`` for bytes.
+            *args: further positional arguments of io.TextIOWrapper, such as the encoding; unused for bytes.
+            **kwargs: its keyword arguments; unused for bytes.
+
+        Raises:
+            ValueError: ``mode`` is another one.
+            FileNotFoundError: the archive contains no such member.
+        """
         if mode not in ("r", "rb", "rt"):
             raise ValueError(f"a resource of an archive is opened for reading, not with {mode!r}")
         content = io.BytesIO(self.read_bytes())

@@ -112,7 +112,12 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
         self._globals: dict[int, Any] = {}  # global objects, by id
 
     def load(self) -> Any:
-        """Return the object. Raises PickleError, or an exception of the model's own code."""
+        """Return the object.
+
+        Raises:
+            PickleError: the pickle breaks a limit, or is damaged.
+            Exception: what the model's own code raises.
+        """
         try:
             return super().load()
         except _DAMAGE as error:
@@ -127,7 +132,15 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
     # Globals.
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a global that a pickle names."""
+        """Return a global that a pickle names.
+
+        Args:
+            module: dotted name of the module, as the pickle writes it.
+            name: of the global in it.
+
+        Raises:
+            PickleError: the pickle may not use it.
+        """
         module, name = current_name(module, name, self.proto)
         external = is_external(module, self._externs)
         if not is_module_name(module) or (external and not is_dotted_name(module)):

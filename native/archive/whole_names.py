@@ -58,7 +58,12 @@ class WholeNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return a spec that loads the archive's own module.
+        """Return a spec that loads the archive's own module; None if the name lacks the archive's prefix.
+
+        Args:
+            fullname: the mangled name.
+            path: the parent's search path; unused.
+            target: unused.
 
         Raises:
             ModuleNotFoundError: the name has the archive's prefix, but the archive contains no such module.
