@@ -44,7 +44,13 @@ class Watch:
         self.missing: list[str] = []
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Record the name: this finder runs last, so all others have failed."""
+        """Record the name: this finder runs last, so all others have failed.
+
+        Args:
+            name: of the module.
+            path: the parent's search path; unused.
+            target: unused.
+        """
         self.missing.append(name)
 
 

@@ -289,12 +289,34 @@ def close_all() -> None:
 
 
 def load_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
-    """Return ``HermeticPackage.load_pickle`` of the archive at ``path``."""
+    """Return ``HermeticPackage.load_pickle`` of the archive at ``path``.
+
+    Args:
+        path: the archive file.
+        package: name of the Python package that contains the pickle.
+        resource: name of the pickle in it.
+        snapshot: the number of the process's snapshot of the archive; 0 for the one of the path.
+
+    Raises:
+        ArchiveError: as for ``open_package`` and ``HermeticPackage.load_pickle``.
+        ImportError: as for ``open_package``.
+    """
     return open_package(path, snapshot).load_pickle(package, resource)
 
 
 def make_object(path: str, package: str, resource: str, snapshot: int = 0) -> Any:
-    """Return ``HermeticPackage.make`` of the archive at ``path``."""
+    """Return ``HermeticPackage.make`` of the archive at ``path``.
+
+    Args:
+        path: as in ``load_object``.
+        package: as in ``load_object``.
+        resource: as in ``load_object``.
+        snapshot: as in ``load_object``.
+
+    Raises:
+        ArchiveError: as for ``open_package`` and ``HermeticPackage.make``.
+        ImportError: as for ``open_package``.
+    """
     return open_package(path, snapshot).make(package, resource)
 
 
@@ -318,5 +340,16 @@ owners.find_owners(_owner)
 
 
 def load_bytes(path: str, package: str, resource: str, snapshot: int = 0) -> bytes:
-    """Return ``HermeticPackage.load_binary`` of the archive at ``path``."""
+    """Return ``HermeticPackage.load_binary`` of the archive at ``path``.
+
+    Args:
+        path: as in ``load_object``.
+        package: name of the Python package that contains the resource.
+        resource: name of the resource in it.
+        snapshot: as in ``load_object``.
+
+    Raises:
+        ArchiveError: as for ``open_package`` and ``HermeticPackage.load_binary``.
+        ImportError: as for ``open_package``.
+    """
     return open_package(path, snapshot).load_binary(package, resource)

@@ -23,21 +23,36 @@ class RegisteredSources(MetaPathFinder, InspectLoader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's spec, if its source was registered."""
+        """Return the module's spec; None if no source was registered for it.
+
+        Args:
+            fullname: of the module.
+            path: the parent's search path; unused.
+            target: unused.
+        """
         found = _interpool.module_source(fullname)
         if found is None:
             return None
         return ModuleSpec(fullname, self, origin=_file_name(fullname), is_package=found[1])
 
     def get_source(self, fullname: str) -> str:
-        """Return the text that was registered last."""
+        """Return the text that was registered last.
+
+        Raises:
+            ImportError: no source was registered for the module.
+        """
         found = _interpool.module_source(fullname)
         if found is None:
             raise ImportError(f"no source was registered for {fullname}", name=fullname)
         return found[0]
 
     def get_code(self, fullname: str) -> CodeType:
-        """Compile the source under a file name that tracebacks can show."""
+        """Compile the source under a file name that tracebacks can show.
+
+        Raises:
+            ImportError: no source was registered for the module.
+            SyntaxError: its source is not valid Python.
+        """
         return self.source_to_code(self.get_source(fullname), _file_name(fullname))
 
 
