@@ -326,7 +326,18 @@ class Instance:
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
     ) -> InterpreterSession:
-        """Lease exactly this interpreter; see ``InterpreterManager.acquire_session``."""
+        """Lease exactly this interpreter.
+
+        Args:
+            timeout: as in ``InterpreterManager.acquire_session``.
+            affinity: as there.
+            call_limit: as there.
+
+        Raises:
+            LeaseTimeoutError: the interpreter did not become free in time.
+            PoolClosedError: the manager was closed.
+            ValueError: as in ``InterpreterManager.acquire_session``.
+        """
         return self._pool.acquire(affinity, timeout, call_limit, self.interpreter_id)
 
 
@@ -382,7 +393,16 @@ class Package:
         return self._package.load_binary(package, resource)
 
     def load_text(self, package: str, resource: str) -> str:
-        """Return a resource's text, UTF-8; arguments and errors are those of ``load_binary``."""
+        """Return a resource's text.
+
+        Args:
+            package: name of the Python package that contains the resource.
+            resource: name of the resource in it.
+
+        Raises:
+            ArchiveError: there is no such resource.
+            UnicodeDecodeError: it is not UTF-8.
+        """
         return self.load_binary(package, resource).decode("utf-8")
 
     def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
