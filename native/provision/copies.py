@@ -91,7 +91,15 @@ class Copies:
         self._failed_at = -math.inf
 
     def private_copy(self, path: str, slot: int) -> list[str]:
-        """See ``interpool.native.provision.private_copy``."""
+        """Return the files to load; see ``interpool.native.provision.private_copy``.
+
+        Args:
+            path: a library's path, or its name for the dynamic linker.
+            slot: the slot's number, 0 to 9999.
+
+        Raises:
+            ProvisioningError: a file cannot be read, or a copy cannot be made.
+        """
         is_name = "/" not in path
         if means_libpython(os.path.basename(path)) and (is_name or os.path.exists(path)):
             # Any file of libpython: a second one would be a Python that was never initialized.

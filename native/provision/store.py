@@ -78,6 +78,9 @@ def new_file(final: Path) -> Iterator[Path]:
     """Yield a draft beside ``final``: renamed to it on success, removed on failure.
 
     The caller has the lock that covers ``final``.
+
+    Raises:
+        ProvisioningError: an OSError occurred in the block, or the draft cannot be renamed.
     """
     draft = final.with_name(f".new-{final.name}")
     try:
@@ -92,7 +95,15 @@ def new_file(final: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(directory: Path, name: str) -> Iterator[None]:
-    """Lock ``name`` in an environment's directory against other threads and processes."""
+    """Lock ``name`` in an environment's directory against other threads and processes, during the block.
+
+    Args:
+        directory: the environment's directory.
+        name: of the lock; locks with different names are independent.
+
+    Raises:
+        ProvisioningError: the lock's file cannot be created, or cannot be locked.
+    """
     with contextlib.ExitStack() as stack:
         try:
             locks = private_directory(directory / "locks")
@@ -144,7 +155,12 @@ def file_in_memory(name: str) -> Path:
 
 
 def unusable(path: Path, error: OSError) -> ProvisioningError:
-    """Return the error for a cache directory that cannot be written."""
+    """Return the error for a cache directory that cannot be written.
+
+    Args:
+        path: the directory.
+        error: the error of the failed write.
+    """
     return ProvisioningError(
         f"cannot write to the cache directory {path}: {error.strerror}",
         "Make room or make it writable, or set INTERPOOL_CACHE to another directory",

@@ -225,7 +225,12 @@ class _Sweep:
             self.sweep_file(directory, home)
 
     def sweep_file(self, directory: Path, home: Path) -> None:
-        """Put aside the files made from an original, if they are unused or it was changed or removed."""
+        """Put aside the files made from an original, if they are unused or it was changed or removed.
+
+        Args:
+            directory: the set that contains them.
+            home: the directory of the original's files in the set.
+        """
         copies = directory.glob(f"slots/*/{home.name}-*")
         self._put_aside(home, file_stamp(home), directory, file_byte(home.name), copies, _is_orphan(home))
 
