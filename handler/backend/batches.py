@@ -1,4 +1,4 @@
-"""Several requests as one call."""
+"""Combines the calls of several requests into one call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PLAIN = (type(None), bool, int, str, bytes)
 
 
 class Batch(NamedTuple):
-    """Calls as one.
+    """Several calls, combined into one.
 
     Attributes:
-        call: what the model is called with.
-        sizes: of the calls, by which its answer is divided.
+        call: the arguments of the combined call.
+        sizes: the sizes of the calls, by which the answer is divided.
     """
 
     call: Arguments
@@ -29,12 +29,19 @@ class Batch(NamedTuple):
 
 
 def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
-    """The calls as one; None if they have to run one at a time, each as it is.
+    """Combine calls into one; None if they must run one at a time, each as it is.
 
-    Tensors at the same place must have the same types and shapes (``batch``: but for their first
-    dimensions, which are one call's in all its tensors, and not 0: the model may refuse nothing, and would
-    not be asked). Whatever else there is must be of the same type and value; the call gets a copy, as the
-    model may change it, and be called again for each.
+    Tensors at the same place must have the same types and shapes. For ``batch``, their first dimensions may
+    differ from call to call, but all tensors of one call must have the same one. It must not be 0, because
+    the model might refuse an empty batch, and would not be asked about it.
+
+    All other arguments must have the same type and value. The combined call gets a copy of them, because the
+    model may change them and then be called again for each request.
+
+    Args:
+        calls: the calls, one or more.
+        batches: how requests become calls, see ``Batches``. The result is always None for ``each``, and for
+            ``batch`` if there is only one call.
     """
     if batches == "each" or (batches == "batch" and len(calls) == 1):
         return None
@@ -60,11 +67,18 @@ def batch_of(calls: Sequence[Arguments], batches: Batches) -> Batch | None:
 
 
 def is_like(call: Arguments, proven: Arguments, batches: Batches) -> bool:
-    """Whether what was proven of calls like one holds for another.
+    """Whether a proof that was made with one call holds for another call.
 
-    It has the same arguments at the same places: tensors of the same types and shapes (``batch``: but for
-    their first dimensions), and else the same values. For other shapes or options a model may do otherwise:
-    layers that take a sample without a batch, too, would take a stack of such samples for one.
+    It does if both have the same arguments at the same places. Tensors must have the same types and shapes;
+    for ``batch``, their first dimensions may differ. All other arguments must have the same values.
+
+    With other shapes or options a model may behave differently. For example, some layers accept a sample
+    without a batch dimension, and would take a stack of such samples for one sample.
+
+    Args:
+        call: the call to check.
+        proven: the call of the proof.
+        batches: how requests become calls, see ``Batches``.
     """
     columns = _columns([call, proven])
     first = 1 if batches == "batch" else 0
@@ -74,7 +88,7 @@ def is_like(call: Arguments, proven: Arguments, batches: Batches) -> bool:
 
 
 def _columns(calls: Sequence[Arguments]) -> list[tuple[Any, ...]] | None:
-    """The calls' arguments by their place; None if these differ, or what is no tensor does."""
+    """The calls' arguments by their place; None if the places differ, or values other than tensors do."""
     keys = [(len(call.positional), tuple(call.named)) for call in calls]
     if keys.count(keys[0]) != len(keys):
         return None
@@ -99,13 +113,17 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other)
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):  # its order is what a model may go by
+    if isinstance(one, dict):  # a model may depend on the order
         return _same(list(one.items()), list(other.items()))
     return False
 
 
 def _sizes(columns: Sequence[tuple[Any, ...]]) -> list[int] | None:
-    """The first dimension of each call's tensors; None if those of one call differ, or others, or it is 0."""
+    """The first dimension of each call's tensors.
+
+    None if the tensors of one call have different ones, if one is 0, or if the other dimensions differ from
+    call to call.
+    """
     tensors = [column for column in columns if isinstance(column[0], torch.Tensor)]
     if any(tensor.dim() == 0 for column in tensors for tensor in column):
         return None

@@ -1,9 +1,9 @@
-"""Binary tensors of the Open Inference Protocol: elements behind the JSON, and not in it.
+"""Binary tensors of the Open Inference Protocol: their elements follow the JSON instead of being in it.
 
 See the protocol's extension "binary tensor data". A request's header ``Inference-Header-Content-Length`` says
-how many bytes of the body are JSON. Behind them lie the elements of each input that has ``binary_data_size``
-among its parameters, in order. Numbers are little-endian, in row-major order. Each element of BYTES follows
-its length, in four bytes. Outputs are sent likewise if the request asks for that.
+how many bytes of the body are JSON. The elements of each input that has ``binary_data_size`` among its
+parameters follow, in order. Numbers are little-endian, in row-major order. Each element of BYTES follows
+its length, in four bytes. Outputs are sent in the same way if the request asks for that.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class BinaryAnswer(NamedTuple):
     """A whole answer.
 
     Attributes:
-        body: JSON, and behind it elements.
-        json_bytes: how many of it are JSON.
+        body: JSON, followed by elements.
+        json_bytes: how many bytes of the body are JSON.
     """
 
     body: bytes
@@ -38,7 +38,11 @@ class BinaryAnswer(NamedTuple):
 
 
 def json_length(headers: Mapping[str, Any]) -> int | None:
-    """How many bytes of a body are JSON; None if no header says so. Raises InputError."""
+    """How many bytes of a body are JSON; None if no header says so.
+
+    Raises:
+        InputError: the header is not a number of bytes.
+    """
     for name, value in headers.items():
         if name.lower() == LENGTH_HEADER.lower():
             text = str(value)
@@ -49,7 +53,15 @@ def json_length(headers: Mapping[str, Any]) -> int | None:
 
 
 def require_sizes(name: str, shape: list[int]) -> None:
-    """Raise InputError if an input's shape is beyond what a tensor can have."""
+    """Check that a tensor can have an input's shape.
+
+    Args:
+        name: of the input, for messages.
+        shape: of the input, as the client claims.
+
+    Raises:
+        InputError: it has too many dimensions, or a size of 2**63 or more.
+    """
     if len(shape) > _MOST_DIMENSIONS:
         most = f"a tensor has at most {_MOST_DIMENSIONS}"
         raise InputError(f"input {name!r}: its shape has {len(shape)} dimensions, and {most}")
@@ -58,11 +70,11 @@ def require_sizes(name: str, shape: list[int]) -> None:
 
 
 class BinaryInputs:
-    """The elements behind a request's JSON, which its inputs take one after the other.
+    """The elements that follow a request's JSON; its inputs take them one after the other.
 
     Args:
         body: the whole body.
-        begin: where they begin in it.
+        begin: the offset of the first element in the body, in bytes.
     """
 
     def __init__(self, body: bytes | bytearray, begin: int) -> None:
@@ -71,18 +83,18 @@ class BinaryInputs:
         self._tensors = DenseTensors("the body", body)
 
     def take(self, name: str, described: Mapping[str, Any], dtype: torch.dtype | None) -> Any:
-        """The next input.
+        """Take the next input.
 
         Args:
-            name: of it.
-            described: what the JSON says of it.
-            dtype: of its elements; None for BYTES.
+            name: of the input, for messages.
+            described: the input's object in the JSON; its parameters include ``binary_data_size``.
+            dtype: of the elements; None for BYTES.
 
         Returns:
-            A tensor of its shape; for BYTES a list of bytes, flat.
+            A tensor of the input's shape; for BYTES a flat list of bytes.
 
         Raises:
-            InputError: a claim about it is wrong.
+            InputError: the JSON makes a wrong claim about the input.
         """
         size, shape = described["parameters"][_SIZE], described.get("shape")
         if type(size) is not int or size < 0 or size > len(self._body) - self._at:
@@ -105,7 +117,11 @@ class BinaryInputs:
         return self._tensors.make(dtype, place, shape)
 
     def end(self) -> None:
-        """Raise InputError if inputs have not taken all."""
+        """Check that the inputs have taken all elements.
+
+        Raises:
+            InputError: bytes are left.
+        """
         if self._at != len(self._body):
             raise InputError(
                 f"{len(self._body) - self._at} bytes of the body belong to no input: say each one's {_SIZE}"
@@ -127,13 +143,13 @@ class BinaryInputs:
 
 
 def is_binary(described: Mapping[str, Any]) -> bool:
-    """Whether an input's elements lie behind the JSON."""
+    """Whether an input's elements follow the JSON."""
     parameters = described.get("parameters")
     return isinstance(parameters, dict) and _SIZE in parameters
 
 
 class WantedOutputs:
-    """Which outputs a request wants to have behind the JSON.
+    """Says which outputs a request wants to follow the JSON.
 
     Args:
         content: the request's JSON.
@@ -154,7 +170,7 @@ class WantedOutputs:
         return self._all or any(self._named.values())
 
     def binary(self, name: str) -> bool:
-        """Whether that output is one."""
+        """Whether the output of that name is one."""
         return self._named.get(name, self._all)
 
 
@@ -165,14 +181,14 @@ def _flag(content: Mapping[str, Any], name: str) -> bool | None:
 
 
 def elements_of(tensor: torch.Tensor) -> memoryview:
-    """A tensor's elements as the protocol has them; a view, if they lie so already."""
+    """A tensor's elements in the protocol's form; a view if the tensor already has them in that form."""
     dense = tensor.detach().cpu().contiguous().flatten()
     elements: memoryview = dense.view(torch.uint8).numpy().data
     return elements
 
 
 def strings_of(values: list[str] | list[bytes]) -> bytes:
-    """Elements of BYTES, each behind its length."""
+    """Elements of BYTES, each after its length."""
     encoded = [value.encode() if isinstance(value, str) else value for value in values]
     return b"".join(
         part for value in encoded for part in (len(value).to_bytes(_LENGTH_BYTES, "little"), value)
@@ -180,17 +196,22 @@ def strings_of(values: list[str] | list[bytes]) -> bytes:
 
 
 def answer_of(content: dict[str, Any], elements: list[memoryview | bytes]) -> BinaryAnswer:
-    """An answer whose outputs' elements lie behind its JSON.
+    """Make an answer whose outputs' elements follow its JSON.
 
     Args:
-        content: its JSON.
-        elements: of the outputs whose ``binary_data_size`` is said there, in order.
+        content: the JSON.
+        elements: those of the outputs with ``binary_data_size`` in the JSON, in order.
     """
     head = json.dumps(content).encode()
     return BinaryAnswer(b"".join((head, *elements)), len(head))
 
 
 def behind(described: dict[str, Any], elements: memoryview | bytes) -> dict[str, Any]:
-    """An output whose elements lie behind the JSON."""
+    """Return the description of an output whose elements follow the JSON.
+
+    Args:
+        described: the output's object in the JSON; its ``data`` and ``parameters`` are left out.
+        elements: the output's elements.
+    """
     kept = {name: value for name, value in described.items() if name not in ("data", "parameters")}
     return {**kept, "parameters": {_SIZE: len(elements)}}

@@ -1,8 +1,9 @@
-"""TorchServe's messages, decoded and encoded natively where nothing about them is unusual.
+"""Decodes and encodes TorchServe's messages natively if nothing about them is unusual.
 
-``native/cpp/slot/otf_messages.cc`` makes exactly what ``ts.protocol.otf_message_handler`` makes, and of a
-batch what ``Service.predict`` takes from that. What these raise, log, or leave to others (a tensor, a type of
-the model's own), they do themselves, here as well; so they do where a model has replaced any of them.
+``native/cpp/slot/otf_messages.cc`` makes exactly what ``ts.protocol.otf_message_handler`` makes. Of a batch
+it also makes what ``Service.predict`` takes from that. TorchServe's own code runs here, too, if it would
+raise, log, or leave a value to other code (a tensor, a type of the model's own). It also runs if a model has
+replaced any part of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Batch = list[dict[str, Any]] | Taken
 
 
 def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
-    """The requests of a predict command; says in the log that they came, as TorchServe does.
+    """Decode the requests of a predict command, and log that they came, as TorchServe does.
 
     Raises:
         Exception: what TorchServe's decoder raises.
@@ -43,7 +44,13 @@ def receive_batch(frame: memoryview | bytes) -> list[dict[str, Any]]:
 
 
 def take_batch(frame: memoryview | bytes) -> Batch:
-    """Like ``receive_batch``, for ``Service.predict``: taken apart already, where that is all it would do."""
+    """Decode like ``receive_batch``, for ``Service.predict``.
+
+    The batch is taken apart already if ``Service.predict`` would do nothing else with it.
+
+    Raises:
+        Exception: what TorchServe's decoder raises.
+    """
     if _takes_batches():
         taken: Taken | None = _interpool.take_requests(frame, _reads_json(), RequestProcessor)
         if taken is not None:
@@ -53,7 +60,7 @@ def take_batch(frame: memoryview | bytes) -> Batch:
 
 
 def request_ids(batch: Batch) -> dict[int, str]:
-    """By each request's place."""
+    """The requests' ids, by each request's place in the batch."""
     if isinstance(batch, tuple):
         return batch[2]
     return {index: request["requestId"].decode() for index, request in enumerate(batch)}
@@ -67,7 +74,19 @@ def encode_answers(
     context: Any = None,
     ts_stream_next: bool = False,
 ) -> bytearray | None:
-    """Stands in for ``create_predict_response``."""
+    """Encode a batch's answers. This replaces TorchServe's ``create_predict_response``.
+
+    Args:
+        ret: the answers of the batch, as a handler returned them; None if it failed.
+        req_id_map: the requests' ids, by their places in the batch.
+        message: of the answer.
+        code: status of the answer, such as 200.
+        context: TorchServe's context, which has each request's status and headers; None if there is none.
+        ts_stream_next: whether further parts of a streamed answer follow.
+
+    Returns:
+        The encoded reply, or what TorchServe's function returned.
+    """
     if context is not None and not ts_stream_next:
         reply: bytearray | None = _interpool.encode_answers(
             ret, req_id_map, message, code, context, _writes_json(), _answers_plainly()
@@ -79,7 +98,7 @@ def encode_answers(
 
 
 def _retrieve(batch: Batch) -> Taken:
-    """Stands in for ``Service.retrieve_data_for_inference``."""
+    """Replaces ``Service.retrieve_data_for_inference``."""
     return batch if isinstance(batch, tuple) else _stock_retrieve(batch)
 
 
@@ -88,7 +107,7 @@ def _log_received() -> None:
 
 
 def install() -> None:
-    """Have TorchServe's Service take batches and encode by this module, in this interpreter."""
+    """Make TorchServe's Service decode batches and encode answers by this module, in this interpreter."""
     global _takes_batches
     vars(sys.modules[Service.__module__])[create_predict_response.__name__] = encode_answers
     Service.retrieve_data_for_inference = staticmethod(_retrieve)
@@ -99,7 +118,7 @@ def install() -> None:
 
 _protocol = sys.modules[retrieve_msg.__module__]
 _stock_retrieve: Any = Service.retrieve_data_for_inference
-# Models have been seen to replace what reads and writes JSON; tools for tracing, what answers a batch.
+# Some models replace the functions that read and write JSON; tools for tracing replace those that answer.
 _takes_batches: Callable[[], bool] = bool
 _reads_json = _interpool.watched(
     (_protocol, "json"),

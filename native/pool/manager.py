@@ -111,6 +111,7 @@ class InterpreterManager:
 
         Raises:
             LeaseTimeoutError: no interpreter became free in time.
+            InterpreterStartError: every interpreter was retired, and no new one starts.
             PoolClosedError: the manager was closed.
             ValueError: ``timeout`` is negative or not a number, or ``call_limit`` is not positive.
         """
@@ -335,6 +336,8 @@ class Instance:
 
         Raises:
             LeaseTimeoutError: the interpreter did not become free in time.
+            InterpreterRetiredError: it was retired, or is dedicated to another affinity (``isolate``).
+            InterpreterStartError: every interpreter was retired, and no new one starts.
             PoolClosedError: the manager was closed.
             ValueError: as in ``InterpreterManager.acquire_session``.
         """
