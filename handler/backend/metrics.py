@@ -24,13 +24,18 @@ _USUAL_DIMENSIONS = ["ModelName", "Level"]
 class ModelMetrics(MetricsCacheYamlImpl):  # type: ignore[misc]
     """The metrics cache of one model.
 
-    TorchServe appends a model's dimensions to a default argument, so that the first model's
-    name would stand in every later model's metrics.
+    TorchServe appends a model's dimensions to a default argument, so the metrics of every later model would
+    have the first model's name.
     """
 
     @classmethod
     def of_model(cls, model_name: str, metrics_config: str) -> ModelMetrics:
-        """The cache with the metrics that TorchServe's configuration file declares."""
+        """Make a model's cache, with the metrics that TorchServe's configuration file declares.
+
+        Args:
+            model_name: the name that the model is registered by.
+            metrics_config: path of TorchServe's metrics configuration.
+        """
         metrics = cls(config_file_path=metrics_config)
         metrics.initialize_cache()
         metrics.model_name = model_name
@@ -40,7 +45,16 @@ class ModelMetrics(MetricsCacheYamlImpl):  # type: ignore[misc]
         return list(super()._add_default_dims(idx, list(dimensions)))
 
     def add_time(self, name: str, value: float, *args: Any, **keywords: Any) -> None:
-        """Log a time; what TorchServe's Service logs of each batch, in one step where all is as it was."""
+        """Log a time.
+
+        What TorchServe's Service logs of each batch takes one step, if no model has changed how it is logged.
+
+        Args:
+            name: of the metric.
+            value: the time, in milliseconds unless a unit is given.
+            *args: further arguments of TorchServe's method.
+            **keywords: its keyword arguments.
+        """
         if args or keywords or not self._logged_plainly(name, value):
             super().add_time(name, value, *args, **keywords)
 

@@ -1,11 +1,12 @@
 """Packages that TorchServe installed for one model.
 
-With ``install_py_dep_per_model`` it runs pip on the .mar's requirements file, into the model's
-directory, which a stock worker has on its path; or, with ``useVenv`` in the model's configuration, into
-a virtual environment in that directory, whose Python a stock worker is. An interpreter of the pool
-has many models: such directories come last on its path, so that no model changes what the others
-import. Of two models that bring different versions of one package, the first counts in an interpreter; models
-that cannot agree belong into different pools.
+With ``install_py_dep_per_model``, TorchServe runs pip on the .mar's requirements file, into the model's
+directory. A stock worker has that directory on its path. With ``useVenv`` in the model's configuration, pip
+installs into a virtual environment in that directory, and a stock worker runs that environment's Python.
+
+An interpreter of the pool has many models. Such directories come last on its path, so that no model changes
+what the others import. If two models bring different versions of one package, an interpreter uses the
+version of the first. Models that need different versions belong in different pools.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ _added: list[str] = []
 
 
 def make_importable(model_dir: str, mar_manifest: dict[str, Any] | None) -> None:
-    """Let this interpreter import what pip installed into a model's directory, if it did.
+    """Let this interpreter import what pip installed into a model's directory, if it installed anything.
 
-    Directories of models that are gone are forgotten.
+    The search path loses the directories of models that are gone.
+
+    Args:
+        model_dir: the directory into which TorchServe extracted the .mar.
+        mar_manifest: the .mar's manifest; None if there is none.
     """
     for gone in [path for path in _added if not os.path.isdir(path)]:
         _added.remove(gone)
