@@ -50,13 +50,17 @@ class Plan:
 
 
 class CalledModel:
-    """The model, and what it was asked when it was called.
+    """The model, with the inputs and the answer of its self-test.
 
     Args:
-        make, kind, held, test, serving: see ServingSide.
+        make: loads the entry anew.
+        kind: of the entry.
+        held: the self-test's unpickled content.
+        test: the self-test in the manifest.
+        serving: how to serve the entry.
 
     Attributes:
-        answer_bytes: how long the first answer was, of those that were given last.
+        answer_bytes: the length of the first answer to the latest batch, in bytes.
     """
 
     def __init__(
@@ -68,13 +72,13 @@ class CalledModel:
         self.answer_bytes = 0
 
     def direct(self, *asked: tuple[Sample, int]) -> list[Any]:
-        """What a model that nobody serves answers to inputs, one after the other, each with its seed."""
+        """Return a new model's answers to inputs, called one after the other, each with its seed."""
         entry = self.make()
         return [answer(entry, self.kind, sample, seed, serving=self.serving) for sample, seed in asked]
 
     @cached_property
     def repeatable(self) -> bool:
-        """Whether it answers the same again, and with other random numbers."""
+        """Whether it answers the same when it is called again, and with another seed."""
         seed = self.test["seed"]
         first, *again = self.direct(*((self.sample, seed + more) for more in (0, 0, 1)))
         return not any(self.differences(first, got) for got in again)
@@ -88,11 +92,19 @@ class CalledModel:
         other = call.with_tensors(lambda t: t.flip(*range(t.dim())) if t.is_floating_point() else t)
         try:
             return other, *self.direct((Sample(other.positional, other.named), self.test["seed"]))
-        except Exception:  # noqa: BLE001 -- its forward may insist on an order
+        except Exception:  # noqa: BLE001 -- its forward may require an order of the values
             return None
 
     def prove(self, requests: Sequence[Arguments], batches: Batches) -> Parts:
-        """Which parts of a batch's answer are one request's; raises NotProven."""
+        """Prove which parts of a batch's answer belong to one request.
+
+        Args:
+            requests: one or more calls that the model takes; for ``batch``, of different batch sizes.
+            batches: how requests become calls, see ``Batches``.
+
+        Raises:
+            NotProven: there is no proof, or the model raised.
+        """
         entry = self.make()
 
         def ask(call: Arguments) -> Any:
@@ -107,21 +119,44 @@ class CalledModel:
             raise NotProven(f"several at once make it raise {describe(error)}") from None
 
     def nearly(self, expected: Any, got: Any) -> list[str]:
-        """Where two answers differ by more than a batch of another size may make them."""
+        """Return the differences of two answers that exceed ``SLACK`` times the tolerance.
+
+        A batch of another size may cause smaller differences.
+
+        Args:
+            expected: one answer, as plain data.
+            got: the other answer.
+        """
         return self.differences(expected, got, SLACK)
 
     @staticmethod
     def exactly(expected: Any, got: Any) -> list[str]:
-        """Where two answers differ at all."""
+        """Return all differences of two answers.
+
+        Args:
+            expected: one answer, as plain data.
+            got: the other answer.
+        """
         return differences(expected, got, 0.0, 0.0)
 
     def differences(self, expected: Any, got: Any, slack: float = 1.0) -> list[str]:
-        """Where two answers differ, with so many times the tolerance."""
+        """Return the differences of two answers that exceed the self-test's tolerance.
+
+        Args:
+            expected: one answer, as plain data.
+            got: the other answer.
+            slack: factor of the tolerance.
+        """
         return differences(expected, got, self.test["rtol"] * slack, self.test["atol"] * slack)
 
 
 def plans(asked: CalledModel, unproven: list[str]) -> Iterator[Plan]:
-    """The ways that are worth a try; notes those that would need a proof that there is not."""
+    """Yield the ways to try, the preferred one first.
+
+    Args:
+        asked: the model.
+        unproven: gets a line for each way that needs a proof that does not exist.
+    """
     whole = Arguments(asked.sample.args, asked.sample.kwargs)
     given = asked.serving["batches"]
     ways = (given,) if given else _WAYS if asked.kind == "module" and _tensors(whole) else _WAYS[-1:]
@@ -166,7 +201,10 @@ def _rows_plan(asked: CalledModel, rows: Sequence[Arguments], parts: Parts) -> P
 
 
 def handler_plans(asked: CalledModel) -> Iterator[Plan]:
-    """The one way to ask a handler: the rows that it was given; none if it gave another number of answers."""
+    """Yield the one way to ask a handler: with the rows that it was given.
+
+    Nothing is yielded if the handler gave another number of answers than rows.
+    """
     rows = list(asked.sample.args[0])
     answers = asked.expected if isinstance(asked.expected, list) else []
     if len(answers) == len(rows):  # else TorchServe answers 503, and so does _first_that_works

@@ -1,9 +1,11 @@
-"""Proves which parts of a model's batch answer are one request's alone.
+"""Proves which parts of a model's batch answer belong to one request alone.
 
 The model is called with one, two and three different requests at once, and then with three of which one is
-changed. A part is a request's if it follows the batch's size, if it is what the request is answered alone,
-and if no change of another request moves a bit of it. A length that depends on the content shows in these
-changes, as does whatever is computed over all rows: sums, normalisation, scales of quantization.
+changed. A part belongs to a request under three conditions. It follows the batch's size. It equals the answer
+that the request gets alone. No change of another request changes a bit of it.
+
+These changes reveal a length that depends on the content. They also reveal values that are computed over all
+rows: sums, normalisation, scales of quantization.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ def _hold_to(
     expected: Sequence[Any],
     equal: Differences,
 ) -> None:
-    """Change one request of three in every way that the model takes; the others' parts must stay."""
+    """Change one request of three in every way that the model takes; the others' parts must not change."""
     tried = False
     for other in variations(trio[changed]):
         calls = [other if index == changed else call for index, call in enumerate(trio)]
@@ -96,9 +98,10 @@ def _hold_to(
 
 
 def _hold_beside(ask: Ask, request: Arguments, batches: Batches, parts: Parts, equal: Differences) -> None:
-    """Put the request beside two that have less of everything; their parts must stay.
+    """Batch the request with two that have smaller values; the parts of these two must not change.
 
-    What is computed of the largest value of a batch shows only if no other request has as large a one.
+    A value that is computed from the largest one of a batch is revealed only if no other request has one as
+    large.
     """
     for other in variations(request):
         try:
@@ -125,7 +128,7 @@ def _merged(calls: Sequence[Arguments], batches: Batches) -> Batch:
 
 
 def _sizes(calls: Sequence[Arguments], batches: Batches) -> Any:
-    """As ``split`` takes them, of one call, too."""
+    """The sizes as ``split`` takes them, also for a single call."""
     if batches == "stack":
         return len(calls)
     return _merged([*calls, *calls], batches).sizes[: len(calls)]  # type: ignore[index]
@@ -136,7 +139,16 @@ def _total(sizes: Any) -> int:
 
 
 def divided(answer: Any, parts: Parts, sizes: Sizes) -> list[Any]:
-    """One part of a batch's answer for each request; raises NotProven if it is not as was proven."""
+    """Divide a batch's answer into one part for each request.
+
+    Args:
+        answer: the model's.
+        parts: how to divide it, see ``Parts``.
+        sizes: the sizes of the requests, see ``Sizes``.
+
+    Raises:
+        NotProven: the answer does not have the structure or the lengths that ``parts`` says.
+    """
     try:
         return split(answer, parts, sizes)
     except CannotSplit as error:

@@ -1,12 +1,13 @@
-"""Whether a model answers requests as it does when it is called: by the code that serves, without a server.
+"""Checks that a model answers requests as it does when it is called.
 
-``interpool pack`` and ``verify`` call this, through ``archiver_ext/verify/serving_side.py``.
+It uses the code that serves, without a server. ``interpool pack`` and ``verify`` call this, through
+``archiver_ext/verify/serving_side.py``.
 
-A request of the example inputs is looked for in this order: samples that are stacked, whole batches, one call
-for each request; in each of these as JSON (text or bytes, if the input is that), then as what torch.save
-writes. The first two need a proof that requests which share a call do not depend on each other
-(``row_proof``). The first that is answered alone and in a batch of two, with what the model answers when
-it is called, is the one.
+Ways to make requests of the example inputs are tried in this order: samples that are stacked, whole batches,
+one call for each request. In each way, JSON is tried first (text or bytes, if the input is that), then what
+torch.save writes. The first two ways need a proof that requests which share a call do not depend on each
+other (``row_proof``). The result is the first request that passes: alone and in a batch of two, it gets the
+answer that the model gives when it is called.
 """
 
 from __future__ import annotations
@@ -51,7 +52,15 @@ _REMEDIES = (
 def find_request(
     make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
 ) -> ServeCheck:
-    """See ServingSide."""
+    """Find a request that is answered as the model answers its example inputs; see ``ServingSide``.
+
+    Args:
+        make: loads the entry anew.
+        kind: of the entry.
+        held: the self-test's unpickled content.
+        test: the self-test in the manifest.
+        serving: how to serve the entry; if it does not set batches, the result does.
+    """
     asked = CalledModel(make, kind, held, test, serving)
     unproven: list[str] = []
     try:
@@ -70,7 +79,20 @@ def repeat_request(
     request: RequestRecord,
     body: bytes,
 ) -> list[str]:
-    """See ServingSide."""
+    """Compare the answer to an archive's request with its self-test; see ``ServingSide``.
+
+    Args:
+        make: loads the entry anew.
+        kind: of the entry.
+        held: the self-test's unpickled content.
+        test: the self-test in the manifest, with the tolerance to use.
+        serving: how the entry is served, from the manifest.
+        request: the request in the manifest.
+        body: the request's body.
+
+    Returns:
+        The differences, one line each; none if there are none.
+    """
     asked = CalledModel(make, kind, held, test, serving)
     part = request["part"]
     expected = asked.expected if part is None else _part(asked.expected, part, kind)
@@ -143,11 +165,11 @@ def _too_large(form: Form, answer_bytes: int) -> list[str]:
 
 
 def _try(asked: CalledModel, plan: Plan, forms: Sequence[Form]) -> list[str]:
-    """Ask alone, then together. What could not be compared, in words.
+    """Ask with single requests, then with a batch. Return descriptions of what could not be compared.
 
     Raises:
-        WrongAnswer: a request is not answered, or otherwise than it should be.
-        NotProven: a request means another call than the proof was made with.
+        WrongAnswer: a request gets no answer, or another one than it should.
+        NotProven: a request means another call than that with which the proof was made.
         CannotSend: an answer cannot be sent.
     """
     pair = [*zip(forms, plan.expected, strict=True)]

@@ -1,4 +1,4 @@
-"""Requests answered by the code that serves, without a server, and the answers as clients read them."""
+"""Answers requests by the code that serves, without a server, and returns what clients would read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from interpool.native.archive.format import Batches, Parts, Serving
 
 
 class WrongAnswer(Exception):
-    """A request is not answered as the model answers; the message says how, in a sentence's rest."""
+    """A request is not answered as the model answers; the message continues a sentence and says how."""
 
 
 class _Served(DefaultHandler):
@@ -40,7 +40,16 @@ class _Served(DefaultHandler):
 def asking(
     asked: CalledModel, way: Batches | None, parts: Parts, proven: Arguments | None = None
 ) -> Iterator[Callable[[Sequence[Form]], list[Any]]]:
-    """What answers a batch of requests, with a model of its own; its answers are as clients read them."""
+    """Yield a function that answers a batch of requests; its answers are as clients read them.
+
+    The block has its own model. The function raises WrongAnswer, and CannotSend.
+
+    Args:
+        asked: the model; gets the length of the first answer of each batch.
+        way: how requests become calls; None for a handler.
+        parts: the proof that several requests can share a call.
+        proven: the call of that proof; None: no requests share a call.
+    """
     entry = asked.make()
     with tempfile.TemporaryDirectory(prefix="interpool-model-") as folder:
         handle = None
@@ -69,7 +78,7 @@ def asking(
 
 
 def _size(given: Any) -> int:
-    """How long an answer is as it is sent; 0 if it cannot be, which shows when it is read."""
+    """The length in bytes of an answer as it is sent; 0 if it cannot be sent: ``_read`` raises then."""
     if isinstance(given, torch.Tensor):  # what torch.save writes has a little more
         return given.numel() * given.element_size()
     if isinstance(given, (bytes, bytearray)):
