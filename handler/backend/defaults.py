@@ -114,7 +114,15 @@ class DefaultHandler:
             entry.eval()
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
-        """One answer per request; statuses other than 200 are set in ``context``."""
+        """Answer a batch; statuses other than 200 are set in ``context``.
+
+        Args:
+            data: the requests' fields, one dict for each request.
+            context: TorchServe's context for the batch.
+
+        Returns:
+            One answer for each request.
+        """
         answers: list[Any] = [None] * len(data)
         wishes = [_wish(context, index) for index in range(len(data))]
         for wish in ("predict", "explain", "describe"):

@@ -111,7 +111,16 @@ Parse = Callable[[Mapping[str, Any], Mapping[str, Any], Subject], Request]
 
 
 def plain(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) -> Request:
-    """A request without an envelope: one call, whose answer is the request's."""
+    """Parse a request without an envelope: one call, whose answer is the request's.
+
+    Args:
+        row: the request's fields as TorchServe's backend decodes them.
+        headers: the request's headers, and under each field's name its own.
+        subject: unused; other envelopes need it.
+
+    Raises:
+        InputError: the request cannot be understood.
+    """
     call = arguments(row, headers)
     return Request([call], False, sendable, lambda parts: parts[0])
 

@@ -91,7 +91,11 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
 
 
 def refuse_form(headers: Mapping[str, Any]) -> None:
-    """Raise InputError for a body that came as an HTML form's fields."""
+    """Refuse a body that came as an HTML form's fields.
+
+    Raises:
+        InputError: the body did.
+    """
     if any(name.lower() == "content-type" and _FORM in str(value) for name, value in headers.items()):
         raise InputError(
             f"the body came as {_FORM}, which is what curl -d says on its own: "
@@ -100,11 +104,15 @@ def refuse_form(headers: Mapping[str, Any]) -> None:
 
 
 def call_with(value: Any, dtype: torch.dtype | None = None) -> Arguments:
-    """The arguments that one value means; raises InputError.
+    """Return the arguments that one value means.
 
     Args:
-        value: of a JSON body, or a tensor.
-        dtype: of the tensors that are made, if the value does not say so itself.
+        value: the value of a JSON body, or a tensor.
+        dtype: the type of tensors that are made from lists, unless the value has its own; None: as
+            ``torch.tensor`` chooses.
+
+    Raises:
+        InputError: the value cannot be understood.
     """
     if isinstance(value, dict) and _is_call(value):
         dtype = tensor_type(value.get("dtype")) or dtype
@@ -133,7 +141,11 @@ def _is_call(value: dict[Any, Any]) -> bool:
 
 
 def tensor_type(name: Any) -> torch.dtype | None:
-    """The type of a ``dtype`` in a request, None for none; raises InputError."""
+    """The type that a request's ``dtype`` names; None if the request has none.
+
+    Raises:
+        InputError: it does not name a type of torch.
+    """
     if name is None:
         return None
     # Not getattr, which would import any module that torch defers.
@@ -186,7 +198,15 @@ def _value(name: str, value: Any, headers: Any) -> Any:
 
 
 def decoded(name: str, data: bytes) -> Any:
-    """Bytes without a content type: what ``torch.save`` wrote, read, else the bytes; raises InputError."""
+    """Return what bytes without a content type mean: the content of a ``torch.save`` file, else the bytes.
+
+    Args:
+        name: of the input, for messages.
+        data: the bytes.
+
+    Raises:
+        InputError: it is a ``torch.save`` file that cannot be read, or that holds other data than is allowed.
+    """
     return read_torch_save(name, data) if is_torch_save(data) else data
 
 

@@ -88,9 +88,17 @@ class PackedModel:
             close_package(self._path)
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:
-        """Answer a batch; a model's exception becomes one that names the model and itself.
+        """Answer a batch.
 
-        Raises PredictionException.
+        Args:
+            data: the requests' fields, one dict for each request.
+            context: TorchServe's context for the batch.
+
+        Returns:
+            One answer for each request.
+
+        Raises:
+            PredictionException: the model raised; the text names the model and its exception.
         """
         try:
             return self._answer(data, context)

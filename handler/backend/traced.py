@@ -60,7 +60,12 @@ class _ToHost(SpanProcessor):
             logger.warning("interpool: the span %r is too large to be exported", span.name)
 
     def send(self, pid: int, reports: int) -> None:
-        """Tell the host. What it has no room for is sent with the next call's."""
+        """Send the spans that have ended to the host. If it has no room, the rest goes with the next call's.
+
+        Args:
+            pid: identifies the worker: the process id in its token.
+            reports: descriptor of the socket that takes the reports.
+        """
         while self._ended:
             part: list[str] = []
             with suppress(IndexError):  # another call's thread may have taken the last one
