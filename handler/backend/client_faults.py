@@ -1,4 +1,4 @@
-"""What a request does otherwise than the archive's example inputs, for one that made the model raise."""
+"""Finds how a request that made the model raise differs from the archive's example inputs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FLOATS = "send 1.0 in place of 1, or say the type beside the inputs"
 
 
 def faults(function: Callable[..., Any], call: Arguments, inputs: Any) -> list[str]:
-    """In words, and with what to send instead; empty if the request is as the model takes it.
+    """Describe a request's differences, with what to send instead; empty if the model accepts such requests.
 
     Args:
-        function: what the request was to call.
-        call: what it was called with.
+        function: what was called for the request.
+        call: the arguments of the call.
         inputs: the manifest's description of the example inputs; None if there is none.
     """
     if said := _does_not_fit(function, call):

@@ -1,32 +1,33 @@
-"""How a packed torch.nn.Module or plain callable is served: no handler code needed.
+"""Serves a packed torch.nn.Module or plain callable; it needs no handler code.
 
-``interpool.handler.backend.inputs`` says what a request's body means, ``interpool.handler.backend.outputs``
-what becomes of the answer; ``interpool.handler.backend.envelopes`` what either is on a server, or for a
-model, with one of TorchServe's request envelopes.
+``interpool.handler.backend.inputs`` says what a request's body means.
+``interpool.handler.backend.outputs`` says how an answer is sent. If the server or the model has one of
+TorchServe's request envelopes, ``interpool.handler.backend.envelopes`` says both.
 
 Requests become calls in one of three ways (``batches``), which the archive's manifest says. The first two
-need the manifest's proof of which parts of an answer are one request's (``parts``):
+need the manifest's proof of which parts of an answer belong to one request (``parts``):
 
 - ``stack``: a request is one sample, without a batch dimension. The requests of a TorchServe batch are
-  stacked if their tensors have the same shapes and types, and run one at a time otherwise. A single request
-  is stacked too, so that the answer to a request does not depend on what came with it. Requests that hold
-  no tensor at all are given to the model as they are.
-- ``batch``: a request brings a whole batch, of any size. Those of a TorchServe batch are put one after the
-  other if their tensors have the same types and, but for the first dimension, shapes; otherwise the model is
-  called for each of them.
-- ``each``, which it is without a proof: once per request, with that request's arguments as they are.
+  stacked if their tensors have the same shapes and types; if not, they run one at a time. A single request
+  is stacked too, so that the answer to a request does not depend on what came with it. Requests without any
+  tensor are given to the model as they are.
+- ``batch``: a request brings a whole batch, of any size. The requests of a TorchServe batch are concatenated
+  if their tensors have the same types, and the same shapes except for the first dimension. If not, the model
+  is called for each of them.
+- ``each``, the default without a proof: one call per request, with that request's arguments as they are.
 
-A proof is of requests like the one it was made with, and a part of the archive: requests with other shapes,
-types or options are called one at a time. An answer to several that is not as was proven is dropped, and the
-model is called for each of that batch.
+A proof is a part of the archive. It holds for requests like the one with which it was made: the model is
+called once for each request that has other shapes, types or options. If an answer to several requests is not
+as was proven, it is dropped, and the model is called for each request of that batch.
 
 A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 
-A request that cannot be understood answers 400. One that makes the model raise answers 503, or 400 if it is
-not like the model's example inputs. The others of its batch are answered.
+A request that cannot be understood gets status 400. If a request makes the model raise, it gets 503, or 400
+if it is not like the model's example inputs. The other requests of its batch are answered.
 
-Requests for explanations call the entry's method ``explain`` in the entry's place, without inference
-mode, as explanations may need gradients; 501 where it has none. Those for a description get one.
+A request for an explanation calls the entry's method ``explain`` instead of the entry. It runs without
+inference mode, because explanations may need gradients. It gets 501 if the entry has no such method. A
+request for a description gets one.
 """
 
 from __future__ import annotations
@@ -70,16 +71,16 @@ class DefaultHandler:
     """Serves a module or another callable as TorchServe's handlers are served.
 
     Args:
-        entry: what was packed.
+        entry: the packed module or callable.
         model_name: for messages.
-        tracebacks: whether answers hold the traceback of what the model raised.
-        envelope: the form of requests and answers (``envelopes``), by its name.
-        manifest: what the .mar's manifest says of the model, for answers that name it.
+        tracebacks: whether answers contain the traceback of what the model raised.
+        envelope: the name of the form of requests and answers (``envelopes``); "" for none.
+        manifest: the model's section in the .mar's manifest, for answers that name the model; None for none.
         serving: what the archive's manifest says of requests.
-        inputs: what it says of the example inputs.
-        proven: a request like those that ``serving``'s proof is of; without it, none share a call.
-        described: what requests for a description get.
-        most_bytes: of an answer, by TorchServe's max_response_size; 0 if nobody knows it.
+        inputs: the manifest's description of the example inputs; None if there is none.
+        proven: a call for which ``serving``'s proof holds; None: no requests share a call.
+        described: returns the answer to requests for a description.
+        most_bytes: the most bytes of an answer, TorchServe's max_response_size; 0 if it is not known.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class DefaultHandler:
         self._batches = "each" if self._parts is None else serving["batches"] or "each"
         self._grad = serving["grad"]
         self._inputs = inputs
-        # Its tensors' types and shapes are all that is looked at.
+        # Only the types and shapes of its tensors are used.
         self._proven = proven and proven.with_tensors(lambda t: torch.empty_like(t, device="meta"))
         self._described = described
         self._most_bytes = most_bytes
@@ -150,7 +151,7 @@ class DefaultHandler:
         *,
         explains: bool,
     ) -> None:
-        """Answer those of a batch that want predictions, or those that want explanations."""
+        """Answer the requests of a batch for predictions, or those for explanations."""
         function = getattr(self._entry, "explain", None) if explains else self._entry
         if not callable(function):
             text = f"Model {self._model_name!r} has no explanations"
@@ -232,7 +233,8 @@ class DefaultHandler:
         if any(request.batched for request, _ in calls):
             return None
         try:
-            if not is_like(calls[0][1], self._proven, self._batches):  # then all are that share its call
+            # If the first is like the proven one, all are: batch_of combines only calls that are alike.
+            if not is_like(calls[0][1], self._proven, self._batches):
                 return None
             batch = batch_of([call for _, call in calls], self._batches)
             if batch is None:
@@ -285,7 +287,7 @@ class DefaultHandler:
 
 
 def _wish(context: Any, index: int) -> str:
-    """What a request is for; anybody's may share a batch."""
+    """What a request is for; requests of all kinds may share a batch."""
     for wish in ("describe", "explain"):
         if context.get_request_header(index, wish) == "True":
             return wish

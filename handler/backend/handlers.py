@@ -1,4 +1,4 @@
-"""An archive's entry that is a TorchServe handler itself."""
+"""Serves an archive's entry that is a TorchServe handler itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def handler_of(entry: Any, context: Any) -> Callable[..., list[Any]] | None:
-    """What answers batches, initialized; None where the entry is no handler.
+    """Initialize a handler, and return the function that answers batches; None if the entry is no handler.
 
     Args:
-        entry: what was packed.
-        context: TorchServe's.
+        entry: the packed object.
+        context: TorchServe's context for the model.
 
     Raises:
         Exception: what ``initialize`` raises.

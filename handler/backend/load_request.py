@@ -1,7 +1,7 @@
-"""What an interpreter is told of a model that it is to load.
+"""Describes a model that an interpreter is to load.
 
-Apart from ``loading``, because a stock worker's own process makes one and cannot import what runs
-in private interpreters only.
+This is a module apart from ``loading``, because a stock worker's own process makes such a description. That
+process cannot import modules that run in private interpreters only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class LoadRequest:
         model_name: the name under which TorchServe serves it.
         model_dir: where TorchServe extracted its .mar.
         batch_size: the most requests in a batch.
-        gpu: the number of the GPU that TorchServe gave to the worker, None for the CPU.
+        gpu: the number of the GPU that TorchServe gave to the worker; None for the CPU.
         limit_max_image_pixels: TorchServe's setting, for handlers that read images.
-        metrics_config: TorchServe's file of the metrics that models declare.
-        tracebacks: whether answers hold the traceback of what the model raised (ModelSettings).
-        envelope: TorchServe's request envelope, by name; none in a stock worker, which opens
-            envelopes itself.
-        alone: whether nobody shares the model's state in an interpreter.
-        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
+        metrics_config: path of TorchServe's file of the metrics that models declare.
+        tracebacks: whether answers contain the traceback of what the model raised (ModelSettings).
+        envelope: the name of TorchServe's request envelope; "" in a stock worker, which opens envelopes
+            itself.
+        alone: whether no other worker shares the model's state in an interpreter.
+        most_answer_bytes: TorchServe's max_response_size; 0 if it is not known.
     """
 
     model_name: str

@@ -1,7 +1,7 @@
-"""The one way to load a hermetic model in a private interpreter.
+"""Loads a hermetic model in a private interpreter; there is no other way.
 
-The pool's service loads a model from TorchServe's load command, a stock worker's shard from what
-that worker was told: both as a ``LoadRequest``, into a model and TorchServe's context for it.
+The pool's service makes a ``LoadRequest`` of TorchServe's load command. A stock worker's shard makes one of
+what that worker got. The result of either is a model and TorchServe's context for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
 
     Raises:
         ArchiveError: the package is missing, damaged, or refused (see Admission).
-        Exception: whatever the package's own code raises while it is loaded.
+        Exception: what the package's own code raises while it is loaded.
     """
     metrics = ModelMetrics.of_model(request.model_name, request.metrics_config)
     # For metrics that a handler emits while it initializes, as in TorchServe's loader.

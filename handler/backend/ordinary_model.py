@@ -1,7 +1,7 @@
-"""An ordinary archive's model in this interpreter: loaded by TorchServe's own loader, in a scope of its own.
+"""Loads an ordinary archive's model in this interpreter, by TorchServe's own loader and in its own scope.
 
-An ordinary archive was made without interpool: it names a handler file of its own or one of
-TorchServe's, and takes for granted that its process is its own.
+An ordinary archive was made without interpool. It names a handler file of its own or one of TorchServe's, and
+assumes that it has a process to itself.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class OrdinaryModel:
 
     Args:
         request: which model, and how it is served.
-        handler: what the load command names as its handler.
-        arguments: the ``sys.argv`` of the worker that it is loaded for.
+        handler: the handler that the load command names.
+        arguments: the ``sys.argv`` of the worker for which it is loaded.
 
     Attributes:
         directory: where TorchServe extracted the .mar.
-        view: what must be in place while it is called.
+        view: must be in place while the model is called.
         service: TorchServe's, for its calls.
         weights: what became of its weights' memory.
 
     Raises:
-        NotPoolable: its directory holds a module that interpool has imported from elsewhere.
-        Exception: whatever its own code raises while it is loaded, or exits by.
+        NotPoolable: its directory contains a module that interpool has imported from elsewhere.
+        Exception: what its own code raises while it is loaded; also SystemExit.
     """
 
     def __init__(self, request: LoadRequest, handler: str, arguments: list[str]) -> None:
@@ -60,7 +60,7 @@ class OrdinaryModel:
             raise
 
     def close(self) -> None:
-        """Forget its modules: it is loaded anew when it is next needed."""
+        """Remove its modules; the model is loaded anew when it is next needed."""
         self.view.close()
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A hermetic .mar's package, opened in this interpreter: something that answers batches."""
+"""Opens a hermetic .mar's package in this interpreter, and answers batches with its entry."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _users: Counter[str] = Counter()  # models of this interpreter by their package'
 
 
 class PackedModel:
-    """The package's entry in this interpreter, whatever kind it is.
+    """The package's entry in this interpreter, of any kind.
 
     Args:
-        context: TorchServe's.
+        context: TorchServe's context for the model.
         admission: what the package must prove before anything in it runs.
-        tracebacks: whether answers hold the traceback of what the model raised.
-        envelope: TorchServe's request envelope, for a model that is no handler; handlers are
-            wrapped by TorchServe's own class.
-        alone: whether the entry must be nobody else's, and be made anew; its modules are not.
-        most_answer_bytes: TorchServe's max_response_size; 0 if nobody knows it.
+        tracebacks: whether answers contain the traceback of what the model raised.
+        envelope: TorchServe's request envelope, for a model that is no handler; "" for none. TorchServe's own
+            class wraps handlers.
+        alone: whether the entry is made anew, so that no other worker shares it; its modules are shared.
+        most_answer_bytes: TorchServe's max_response_size; 0 if it is not known.
 
     Attributes:
-        directory: where TorchServe extracted the .mar, which it removes when the model goes.
+        directory: where TorchServe extracted the .mar. TorchServe removes it when the model is unregistered.
         entry: the object that the archive serves.
-        takes_envelope: whether the model knows its envelope itself.
+        takes_envelope: whether the model handles its envelope itself.
 
     Raises:
         ArchiveError: the package is missing, damaged, or refused (see Admission).
-        Exception: whatever the package's own code raises while it is loaded.
+        Exception: what the package's own code raises while it is loaded.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PackedModel:
             raise
 
     def close(self) -> None:
-        """Close the package, after its last user: this interpreter opens it again when it is next needed."""
+        """Close the package if this was its last user; this interpreter opens it again when it is needed."""
         _users[self._path] -= 1
         if not _users[self._path]:
             del _users[self._path]
@@ -113,7 +113,7 @@ class PackedModel:
     def _describe(self) -> Any:
         """What GET /models/NAME?customized=true shows of a model without a handler of its own.
 
-        What its method ``describe`` says, if it has one, else where it comes from.
+        The result of its method ``describe`` if it has one; else what its manifest says of its origin.
         """
         if callable(getattr(self.entry, "describe", None)):
             return sendable(self.entry.describe())
@@ -132,7 +132,7 @@ class PackedModel:
         return path
 
     def _proven_request(self, package: HermeticPackage) -> Arguments | None:
-        """What the archive's proof is of; None without one."""
+        """The call for which the archive's proof holds; None if there is no proof."""
         request = self._manifest["request"]
         if request is None or self._manifest["serving"]["parts"] is None:
             return None
