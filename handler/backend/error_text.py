@@ -1,4 +1,4 @@
-"""An exception in one line: what happened, and where in the user's code."""
+"""Describes an exception in one line: what happened, and where in the user's code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def describe(error: BaseException, *, named: bool = True) -> str:
-    """One line for an HTTP answer or a log.
+    """Describe an exception in one line, for an HTTP answer or a log.
 
-    Errors of interpool say all by themselves. Others are named, with the innermost place in
-    code that is neither interpool's nor TorchServe's nor torch's.
+    An error of interpool is its message, which is sufficient. Other errors have their type, and the innermost
+    place in code that is not interpool's, TorchServe's or torch's.
 
     Args:
-        error: what was raised.
-        named: whether its type is: tools take a line that names one for the last of a traceback.
+        error: the exception.
+        named: whether the line names its type. Tools take such a line for the last one of a traceback.
     """
     if isinstance(error, InterpoolError):
         return str(error)
@@ -37,12 +37,15 @@ def describe(error: BaseException, *, named: bool = True) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text from outside, its control characters escaped, so that none of it begins a line of a log."""
+    """Escape the control characters of text from outside, so that no part of it begins a line of a log."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def traceback_text(error: BaseException) -> str:
-    """An exception's traceback, indented: TorchServe takes lines that begin with its words for its own."""
+    """An exception's traceback, indented.
+
+    TorchServe would take lines that begin with its words for its own.
+    """
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join(f"  {one_line(line)}" for line in lines)
 

@@ -1,14 +1,14 @@
-"""What a request's body means to a model that is not a TorchServe handler itself.
+"""Says what a request's body means to a model that is not a TorchServe handler itself.
 
-A request has fields: one, named ``body`` or ``data``, for a plain body, or those of a
-multipart form. Each field's value is, by its content type and content:
+A plain body is one field, named ``body`` or ``data``. A multipart form has several fields. The value of a
+field depends on its content type and content:
 
 =========================================  ==================================================
 application/json                           the JSON value
 text/...                                   a string
 application/x-safetensors                  a dict of the tensors in the file, by their names
 application/x-npy                          the array in the file, as a tensor
-a file that ``torch.save`` wrote           what is in it: tensors and plain data (``torch_files``)
+a file that ``torch.save`` wrote           its content: tensors and plain data (``torch_save_files``)
 multipart field without a content type     the JSON value if it is JSON, else a string if it
                                            is UTF-8, else bytes
 anything else                              bytes
@@ -27,7 +27,7 @@ The model is then called with
 - for an object ``{"args": [...], "kwargs": {...}}``, one of which may be missing, several positional
   arguments, and keyword arguments; ``"dtype"`` as above.
 
-Whatever does not follow raises InputError: HTTP 400, for this request only.
+A body that breaks these rules raises InputError: HTTP 400, for this request only.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _READERS = {"application/x-safetensors": read_safetensors, "application/x-npy": 
 
 
 class Arguments(NamedTuple):
-    """What the model is called with for one request."""
+    """The arguments of the model's call for one request."""
 
     positional: tuple[Any, ...]
     named: dict[str, Any]
 
     def with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
-        """The same, each tensor changed."""
+        """Return these arguments with each tensor replaced by ``change`` of it."""
 
         def changed(value: Any) -> Any:
             return change(value) if isinstance(value, torch.Tensor) else value

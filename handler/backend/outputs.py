@@ -1,7 +1,7 @@
-"""From what a model returns to what TorchServe sends.
+"""Converts what a model returns to what TorchServe sends.
 
-Tensors and numpy arrays become (nested) lists, tuples and lists become lists, mappings become
-dicts; a string or bytes at the top is sent as it is, everything else as JSON.
+Tensors and numpy arrays become (nested) lists, tuples become lists, and mappings become dicts. If the answer
+is a string or bytes, it is sent as it is; any other answer is sent as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from interpool.native.upstream.torch_private import plain_name
 
 
 def sendable(value: Any) -> Any:
-    """``value`` with everything in it that JSON lacks replaced; raises CannotSend."""
+    """Return a value as text, bytes, or JSON's kinds of values.
+
+    Raises:
+        CannotSend: it contains something that has no form in JSON.
+    """
     if isinstance(value, (str, bytes)):
         return value
     if isinstance(value, bytearray):
@@ -25,11 +29,11 @@ def sendable(value: Any) -> Any:
 
 
 class CannotSend(TypeError):
-    """An answer holds what JSON has no form for.
+    """An answer contains something that has no form in JSON.
 
     Attributes:
-        field: where in the answer, such as ``answer['cache']``.
-        kind: its class, by its full name.
+        field: its place in the answer, such as ``answer['cache']``.
+        kind: the full name of its class.
     """
 
     def __init__(self, field: str, kind: str) -> None:
@@ -42,11 +46,11 @@ class CannotSend(TypeError):
 
 
 def encoded(value: Any) -> bytes | bytearray:
-    """What ``sendable`` gave, as TorchServe sends it.
+    """Encode what ``sendable`` returned, as TorchServe sends it.
 
     Raises:
-        ValueError: text that is no Unicode, or a number of more digits than Python writes.
-        RecursionError: it is nested too deep.
+        ValueError: text is not valid Unicode, or a number has more digits than Python writes.
+        RecursionError: the value is nested too deep.
     """
     if isinstance(value, (bytes, bytearray)):
         return value
@@ -56,14 +60,18 @@ def encoded(value: Any) -> bytes | bytearray:
 
 
 def content_type(value: Any) -> str:
-    """The HTTP content type of what ``sendable`` gave."""
+    """The HTTP content type of what ``sendable`` returned."""
     if isinstance(value, str):
         return "text/plain; charset=utf-8"
     return "application/octet-stream" if isinstance(value, bytes) else "application/json"
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` as JSON's kinds of values; raises CannotSend, naming the field and its type."""
+    """Return a value as JSON's kinds of values.
+
+    Raises:
+        CannotSend: a part has no form in JSON; names the part and its class.
+    """
     try:
         return _jsonable(value)
     except CannotSend as error:
@@ -87,7 +95,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _place(value: Any, field: str) -> str:
-    """Where in a value that cannot be sent the first part of it is that cannot be."""
+    """The place of the first part that cannot be sent, in a value that cannot be sent."""
     named: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         named = ((str(name), item) for name, item in value.items())

@@ -1,4 +1,4 @@
-"""A batch's answer as one part for each of its requests, along what its archive proves to be divisible."""
+"""Divides a batch's answer into one part for each of its requests, as its archive's proof allows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Sizes = int | Sequence[int]
 
 
 class CannotSplit(Exception):
-    """An answer is not as its archive's proof says; the message says which part of it."""
+    """An answer is not as its archive's proof says; the message names the part."""
 
 
 def split(answer: Any, parts: Parts, sizes: Sizes) -> list[Any]:
-    """One part of a batch's answer for each request.
+    """Divide a batch's answer into one part for each request.
 
     Args:
-        answer: the model's.
-        parts: the archive's proof.
-        sizes: of the requests. If it is a number, the parts lack the first dimension.
+        answer: the model's answer to the batch.
+        parts: the archive's proof, see ``Parts``.
+        sizes: of the requests, see ``Sizes``. If it is a number, the parts lack the first dimension.
 
     Raises:
-        CannotSplit: the answer has another structure than was proven, or other lengths.
+        CannotSplit: the answer has another structure or other lengths than was proven.
     """
     return _split("answer", answer, parts, sizes)
 
@@ -67,7 +67,7 @@ def _rows(place: str, answer: Any, sizes: Sizes) -> list[Any]:
 
 
 def length(value: Any) -> int:
-    """Of a tensor's or an array's first dimension, or of a list; -1 for anything else."""
+    """The length of a list, or of the first dimension of a tensor or array; -1 for anything else."""
     if isinstance(value, torch.Tensor):
         return value.size(0) if value.dim() else -1
     if isinstance(value, (list, tuple)):
