@@ -1,19 +1,25 @@
-"""Prints and log lines of a call, sent to the pipes of the worker that it runs for.
+"""Sends the prints and log lines of a call to the pipes of the worker for which it runs.
 
-All interpreters share the process's file descriptors 1 and 2, which are the host's log. Inside
-an interpreter ``sys.stdout`` and ``sys.stderr`` are therefore replaced once by a stream that
-looks up the running call's own descriptors. The look-up is by context variable: it follows a
-call into ``asyncio`` tasks and ``asyncio.to_thread``. A thread that a model starts itself prints for
-whichever call of its model runs at that moment: a call's descriptors are its own only as long as it
-runs. What such a thread prints between calls, and what native code prints, reaches the host's log.
+All interpreters share the process's file descriptors 1 and 2, which are the host's log. So each interpreter
+replaces ``sys.stdout`` and ``sys.stderr`` once, by a stream that looks up the running call's own descriptors.
+A context variable has them, so the look-up follows a call into ``asyncio`` tasks and ``asyncio.to_thread``.
 
-A line is written when it is printed, with one exception: TorchServe's own lines of a request, the note
-that it came and metrics, are *held*, so that all lines of a request whose handler prints nothing take
-one write. Held lines go before the next line that is printed, when somebody asks for the descriptor,
-before a part of a streamed answer, at the call's end, and within two seconds, as the host sees to it
-(``write_held``). A call that has lasted for ``YOUNG_S`` holds nothing any more. So what a handler says is
-never late and never lost; of a handler that crashes or ends the process, TorchServe's note that its
-request came may be.
+A thread that a model starts itself prints for the call of its model that runs at that moment, because a call
+has its descriptors only while it runs. If such a thread prints between calls, or if native code prints, the
+output reaches the host's log.
+
+A line is written when it is printed, with one exception. TorchServe's own lines of a request (the note that
+it came, and metrics) are *held*. So all lines of a request whose handler prints nothing take one write. Held
+lines are written
+
+- before the next line that is printed;
+- when code asks for the descriptor;
+- before a part of a streamed answer;
+- at the call's end;
+- within two seconds: the host calls ``write_held``.
+
+A call that has lasted for ``YOUNG_S`` holds no more lines. So the lines of a handler are never late and never
+lost. If a handler crashes or ends the process, TorchServe's note that its request came may be lost.
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ class _Lines:
         self.ended = True  # no call runs
 
     def write(self, data: bytes) -> bool:
-        """Whether a call runs; if none does, nothing is written."""
+        """Write if a call runs; returns whether one does."""
         with self._lock:
             if self.ended:
                 return False
@@ -53,7 +59,7 @@ class _Lines:
         return True
 
     def hold(self, data: bytes) -> bool:
-        """Like ``write``, for whole lines that have time until ``flush``."""
+        """Do as ``write``, for whole lines that may wait until ``flush``."""
         with self._lock:
             if self.ended:
                 return False
@@ -71,7 +77,7 @@ class _Lines:
                 self._send_rest()
 
     def flush_if_idle(self) -> None:
-        """Write held lines, unless somebody is just writing."""
+        """Write held lines, unless another thread is writing."""
         if self._lock.acquire(blocking=False):
             try:
                 if not self.ended:
@@ -80,7 +86,7 @@ class _Lines:
                 self._lock.release()
 
     def end(self) -> None:
-        """Nothing is written to the descriptor any more: it may soon be another file's."""
+        """Write the rest, and stop to use the descriptor: its number may soon belong to another file."""
         with self._lock:
             if self._held or self._pending:
                 self._send_rest()
@@ -104,19 +110,20 @@ class _Lines:
         try:
             while left:
                 left = left[os.write(self.descriptor, left) :]
-        except OSError:  # a pipe that nobody reads any more must not fail the model's call
+        except OSError:  # a pipe without a reader must not make the model's call fail
             pass
 
 
 class to_worker:  # noqa: N801 - a context manager
     """Send what the enclosed call prints to these descriptors; they are not closed.
 
-    May be entered again for the next call of the same worker.
+    The object may be entered again for the next call of the same worker.
 
     Args:
-        stdout: the worker's.
-        stderr: likewise.
-        model: the call's; its threads from earlier calls print here, too, unless it is None.
+        stdout: the worker's descriptor for stdout.
+        stderr: the worker's descriptor for stderr.
+        model: identifies the call's model, whose threads from earlier calls print here, too; None: no threads
+            do.
         notes: whether TorchServe's own lines of a request are printed.
         metrics: whether metrics' lines are printed; only TorchServe's frontend reads them.
     """
@@ -129,7 +136,7 @@ class to_worker:  # noqa: N801 - a context manager
         self.metrics = metrics
         self.lines = (_Lines(stdout), _Lines(stderr))
         self.is_loading = False  # see loading()
-        self.requests: Collection[str] = ()  # ids of those that the call answers
+        self.requests: Collection[str] = ()  # ids of the requests that the call answers
         self._began = 0.0
 
     def __enter__(self) -> None:
@@ -157,7 +164,7 @@ class to_worker:  # noqa: N801 - a context manager
             lines.flush()
 
     def hold(self, data: bytes) -> bool:
-        """Print whole lines that have time until the call's end, if that is likely to be soon."""
+        """Print whole lines, which may wait until the call's end if that is likely to be soon."""
         stdout = self.lines[0]
         return stdout.hold(data) if time.monotonic() - self._began < YOUNG_S else stdout.write(data)
 
@@ -168,13 +175,13 @@ _MODEL = "_interpool_model"  # of a thread: the model that started it
 
 
 def _model() -> object:
-    """Whose code prints; None: nobody's."""
+    """The model whose code prints; None if it is no model's code."""
     call = _current.get()
     return getattr(threading.current_thread(), _MODEL, None) if call is None else call.model
 
 
 def _calls() -> Iterator[to_worker]:
-    """Where lines go, the best first: the call's own, then one of its model's that runs now."""
+    """Yield the calls to which lines may go: first the running call, then one of its model that runs now."""
     call = _current.get()
     if call is not None:
         yield call
@@ -185,10 +192,10 @@ def _calls() -> Iterator[to_worker]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Have nobody told the running call's descriptors meanwhile: a model is being loaded.
+    """Refuse to give out the running call's descriptors during the block, because a model is being loaded.
 
-    What it opens with one it keeps, and the number is soon another file's: a trial's, a load ahead's and
-    a worker's descriptors are closed before the model is unloaded.
+    The model would keep what it opens with a descriptor, and the number soon belongs to another file. The
+    descriptors of a trial, of a load in advance and of a worker are closed before the model is unloaded.
     """
     call = _current.get()
     if call is None:
@@ -202,7 +209,7 @@ def loading() -> Iterator[None]:
 
 
 class _RoutedBytes(io.RawIOBase):
-    """The bytes below ``sys.stdout`` or ``sys.stderr``: all models', so none of them closes it."""
+    """The bytes below ``sys.stdout`` or ``sys.stderr``. All models share it, so none of them closes it."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -217,7 +224,7 @@ class _RoutedBytes(io.RawIOBase):
                 raise io.UnsupportedOperation("fileno: while a model is loaded, it has no descriptor to keep")
             lines = call.lines[self._index]
             if not lines.ended:
-                lines.flush_if_idle()  # whoever asks may write there
+                lines.flush_if_idle()  # the caller may write there
                 return lines.descriptor
         return self._host
 
@@ -238,7 +245,7 @@ class _RoutedBytes(io.RawIOBase):
 
 
 class _RoutedText(io.TextIOWrapper):
-    """``sys.stdout`` or ``sys.stderr``: one object for all models, which goes on whatever one does to it."""
+    """``sys.stdout`` or ``sys.stderr``: one object for all models, which still works if a model closes it."""
 
     def close(self) -> None:
         self.flush()
@@ -260,7 +267,7 @@ def _note_threads() -> None:
     stock = threading.Thread.start
 
     def start(self: threading.Thread) -> None:
-        """Stands in for ``threading.Thread.start``."""
+        """Replaces ``threading.Thread.start``."""
         setattr(self, _MODEL, _model())
         stock(self)
 
@@ -300,14 +307,15 @@ def has_metrics() -> bool:
 
 
 def requests() -> Collection[str]:
-    """The ids of the requests that are answered while this is said; none between calls."""
+    """The ids of the requests that are answered now; none between calls."""
     return next((call.requests for call in _calls() if call.requests), ())
 
 
 def hold(line: str) -> bool:
     """Print a whole line of TorchServe's own to the running call's stdout, at the call's end at the latest.
 
-    False if there is no such call, or if it cannot be encoded; then nothing has been printed.
+    Returns:
+        False if no call runs, or if the line cannot be encoded. Then nothing has been printed.
     """
     call = _current.get()
     if call is None:
@@ -320,7 +328,7 @@ def hold(line: str) -> bool:
 
 
 def write_held(_: str = "") -> None:
-    """Write the lines that are held. Called beside whatever runs here."""
+    """Write the lines that are held. The host calls this while other code may run in this interpreter."""
     for call in list(_running.values()):
         for lines in call.lines:
             lines.flush_if_idle()
