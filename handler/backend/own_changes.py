@@ -1,11 +1,11 @@
-"""What a model changes, while it is loaded, of things that its interpreter finds by name.
+"""Isolates what a model changes, while it is loaded, of things that its interpreter finds by name.
 
-Loggers, the classes that ``torch.load`` may make, what TorchScript has compiled: in a process of its own a
-model's changes of them are nobody else's. Most models change no loggers, so what a load has changed there is
-noted once and exchanged with the view (``process_view``); the rest stays where it is for all models.
+These are loggers, the classes that ``torch.load`` may make, and what TorchScript has compiled. In a process
+of its own, a model's changes of them affect no other model. Most models change no loggers. So the changes of
+a load are noted once and exchanged with the view (``process_view``); all others stay in place for all models.
 
-A library that several models import sets its loggers up once, when the first of them imports it: what
-goes by such a module's name is everybody's.
+A library that several models import sets up its loggers once, when the first model imports it. So all models
+share what has the name of such a module.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from interpool.native.upstream.torch_private import (
 
 
 class Changes(Protocol):
-    """One kind of them, of one model: begun when the model's view is first entered."""
+    """One model's changes of one kind. An object is made when the model's view is first entered."""
 
     def note(self) -> None:
-        """The model has been loaded: what is otherwise now is its own, and is in place."""
+        """Note the model's changes, after it has been loaded; they are in place."""
 
     def take_back(self) -> None:
-        """Have what was there before, for another model; also before ``note``."""
+        """Restore the earlier state, for another model. This may be called before ``note``."""
 
     def put(self) -> None:
-        """Have the model's own again."""
+        """Put the model's changes in place again."""
 
 
 class _Exchanged:
@@ -110,14 +110,14 @@ class LoggerChanges(_Exchanged):
             other.put(subject)
         if self._changed:
             root = logging.getLogger()
-            root.setLevel(root.level)  # loggers keep what they found of levels until one is set
+            root.setLevel(root.level)  # clears the levels that loggers have cached
 
 
 def _states() -> Iterator[tuple[Any, _State]]:
     root = logging.getLogger()
     handlers = set(root.handlers)
     for logger in logging.root.manager.loggerDict.copy().values():
-        if isinstance(logger, logging.Logger):  # and no stand-in for one that nobody has asked for
+        if isinstance(logger, logging.Logger):  # not a placeholder
             handlers.update(logger.handlers)
             yield logger, _state(logger)
     for handler in handlers:
@@ -133,7 +133,7 @@ def _state(subject: Any) -> _State:
 
 
 class SafeGlobals:
-    """Classes and functions of the model's own that it has ``torch.load`` allow, by their names."""
+    """The model's own classes and functions that it has allowed for ``torch.load``, by their names."""
 
     def __init__(self) -> None:
         self._before: frozenset[Any] | None = safe_globals()
@@ -158,11 +158,11 @@ class SafeGlobals:
 
 
 class TreeClasses(_Exchanged):
-    """Classes of the model's own that it has torch take for trees, by the names that files give them."""
+    """The model's own classes that it has registered with torch as trees, by their names in files."""
 
     def __init__(self) -> None:
         self._before: dict[str, type] | None = tree_classes().copy()
-        self._own: dict[str, type | None] = {}  # what the names mean otherwise; None: nothing
+        self._own: dict[str, type | None] = {}  # what the names mean for others; None: nothing
 
     def note(self) -> None:
         """See Changes."""
@@ -182,7 +182,7 @@ class TreeClasses(_Exchanged):
 
 
 class Script(_Exchanged):
-    """What TorchScript has compiled of the model's code: in it, a class's name means one class."""
+    """What TorchScript has compiled of the model's code. In it, a class's name means only one class."""
 
     def __init__(self) -> None:
         self._other = ScriptState.begun().exchange()
@@ -197,10 +197,10 @@ def _module_of(allowed: Any) -> str:
 
 
 def _is_of_environment(name: str) -> bool:
-    """Whether a module that several models share goes by that name, or is above it."""
+    """Whether a module that several models share has that name, or is a parent of it."""
     top = name.partition(".")[0]
     if top.startswith(MANGLED):
-        return False  # an archive's, which stands in sys.modules, too
+        return False  # an archive's, which is in sys.modules, too
     module = sys.modules.get(top)
     return module is not None and not module_scope.is_own(top, module)
 

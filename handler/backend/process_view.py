@@ -1,13 +1,13 @@
-"""What a model has for itself in a process of its own, kept apart for each model of an interpreter.
+"""Isolates what a model would have to itself in a process of its own, for each model of an interpreter.
 
-A stock worker's process has one model: what the model changes of ``os.environ``, the root logger,
-``sys.stdout`` or the filters of warnings changes nobody else's. In here each model has a *view*: its
-values of all these are in place while it is served. They are exchanged when another model is served, not
-with every call. The working directory is the calling thread's own.
+A stock worker's process has one model. If that model changes ``os.environ``, the root logger, ``sys.stdout``
+or the filters of warnings, it affects no other model. In an interpreter each model has a *view*: its values
+of all these are in place while it is served. They are exchanged when another model is served, not with every
+call. The working directory is the calling thread's own.
 
-A view begins with the environment that the process was started with, whatever other models have made of it.
-What the C library keeps once for the process is not exchanged: what a model writes to ``os.environ``
-is seen by the C code, and by the programs, of all models; its own Python code sees its own.
+A view begins with the environment with which the process was started, even if other models have changed
+theirs. State that the C library keeps once for the process is not exchanged. So C code and child processes of
+all models see what one model writes to ``os.environ``; Python code sees the values of its own model.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ else:
 
 
 class _Kept(NamedTuple):
-    """Something that is exchanged: how it is read, and put in place."""
+    """Something that is exchanged: functions that read it and put it in place."""
 
     get: Callable[[], Any]
     put: Callable[[Any], None]
@@ -71,7 +71,7 @@ def _put_gc(state: tuple[bool, tuple[int, int, int]]) -> None:
 
 
 class _EventLoops(DefaultEventLoopPolicy):
-    """A call finds its model's event loop, or one is made: as in the main thread of a worker."""
+    """Gives a call its model's event loop, and makes one if needed, as in the main thread of a worker."""
 
     def get_event_loop(self) -> asyncio.AbstractEventLoop:
         view = _served_here()
@@ -96,7 +96,7 @@ def _put_streams(streams: tuple[Any, Any]) -> None:
 
 
 def _put_environ(environ: Any) -> None:
-    os.environ = environ  # noqa: B003 - what the name means, and not the environment
+    os.environ = environ  # noqa: B003 - the object that has this name, not the environment
 
 
 _KEPT = (
@@ -124,9 +124,9 @@ def _served_here() -> ProcessView | None:
 
 
 def _undo_changes_of_neighbours() -> None:
-    """Have ``os.environ`` be what the process was started with, as for a worker of its own.
+    """Reset ``os.environ`` to what the process was started with, as for a worker of its own.
 
-    An interpreter that starts late has found what models of others have made of the process's.
+    An interpreter that starts late has read what models in other interpreters have made of the environment.
     """
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -139,12 +139,12 @@ class ProcessView:
     """One model's view, in this interpreter.
 
     Args:
-        directory: where its calls begin; None: wherever the thread is.
+        directory: the working directory of its first call; None: that of the thread.
         modules: its own modules; None: it has none under plain names.
 
     Attributes:
-        loop: its calls' event loop.
-        loop_is_set: whether that was set, to None perhaps.
+        loop: the event loop of its calls; None if there is none.
+        loop_is_set: whether the loop was set, possibly to None.
     """
 
     def __init__(self, directory: str | None, modules: module_scope.ModuleScope | None = None) -> None:
@@ -156,15 +156,15 @@ class ProcessView:
         self._changes: tuple[own_changes.Changes, ...] = ()
         self._grad = True
         self._device: torch.device | None = None
-        self._arguments: Sequence[str] = ()  # what its latest call was given
-        self._argv: Any = []  # what it has as sys.argv: these, or what it has made of them
+        self._arguments: Sequence[str] = ()  # those of its latest call
+        self._argv: Any = []  # its sys.argv: these arguments, or what it has made of them
 
     @contextmanager
     def entered(self, arguments: Sequence[str] = ()) -> Iterator[None]:
-        """Have it in place for a call. For the thread that has leased the interpreter.
+        """Put the view in place for a call. For the thread that has leased the interpreter.
 
         Args:
-            arguments: the worker's ``sys.argv``, unless the model has changed its own; none: as it is.
+            arguments: the worker's ``sys.argv``, unless the model has changed its own; empty: no change.
         """
         self.enter(arguments)
         try:
@@ -173,7 +173,7 @@ class ProcessView:
             self.leave()
 
     def enter(self, arguments: Sequence[str]) -> None:
-        """Begin what ``entered`` encloses; ``leave`` ends it, whatever happens."""
+        """Do what ``entered`` does at its beginning. The caller must call ``leave`` in any case."""
         global _calling_thread
         if _current is not self:
             self._put_in_place()
@@ -190,7 +190,7 @@ class ProcessView:
             torch.set_default_device(self._device)
 
     def leave(self) -> None:
-        """End it."""
+        """Do what ``entered`` does at its end."""
         global _calling_thread
         _calling_thread = 0
         if self._arguments:
@@ -204,10 +204,10 @@ class ProcessView:
         self._grad = torch.is_grad_enabled()
 
     def loaded(self) -> None:
-        """Its model has been loaded. While it is entered.
+        """Note what the model has changed, after it has been loaded. Call while the view is entered.
 
-        A default device that the model set stays, as it does in a worker of its own: libtorch keeps
-        it with the thread.
+        A default device that the model set remains for its calls, as in a worker of its own: libtorch keeps
+        it per thread.
         """
         if self.modules is not None:
             self.modules.collect()
@@ -217,7 +217,7 @@ class ProcessView:
         self._device = None if device.type == "cpu" else device
 
     def close(self) -> None:
-        """Put what was there before any model in its place, and forget its modules."""
+        """Restore the state before any model if this view is in place, and remove its modules."""
         if self.loop is not None and not self.loop.is_running():
             self.loop.close()
         if _current is self:
@@ -226,14 +226,14 @@ class ProcessView:
             self.modules.close()
 
     def _give(self, arguments: Sequence[str]) -> None:
-        """Have another worker's arguments, which differ by its socket, unless the model has its own."""
+        """Replace the arguments by another worker's, whose socket differs, unless the model has its own."""
         if type(self._argv) is list and self._argv == list(self._arguments):
             self._argv[:] = arguments
         self._arguments = arguments
 
     def _put_in_place(self) -> None:
         global _current, _initial
-        # Before anything moves: where one cannot be read, the model that is in place stays so as a whole.
+        # Read all before anything changes: if one cannot be read, the view that is in place stays complete.
         found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:
             for changes in _current._changes:
@@ -259,7 +259,7 @@ class ProcessView:
 
 
 def take_out() -> None:
-    """Have what was there before any model in its place, until the next call.
+    """Restore the state before any model, until the next call.
 
     For the thread that has leased the interpreter.
     """
