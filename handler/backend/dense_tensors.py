@@ -1,14 +1,16 @@
-"""Tensors of bytes that a client sent: every claim about them is checked before anything is allocated.
+"""Makes tensors of bytes that a client sent, and checks every claim about them before it allocates memory.
 
-A client says of which type and shape a tensor is, and where in the body its elements lie. torch takes such
-claims on trust: a wrong one has it read, or write, other requests' memory. Here a claim must hold:
+A client says which type and shape a tensor has, and where in the body its elements are. torch does not check
+such claims: a wrong one would make it read or write other requests' memory. A claim must have these
+properties:
 
-- the type is one of plain numbers; at most 64 dimensions; sizes and strides are whole numbers from 0 on;
-- every element lies inside of the bytes that the file gives to the tensor;
-- all tensors of a body together are no larger than the body, so that a small body makes no large tensor;
-- the sizes of a tensor without elements multiply, those that are 0 left out, to no more than 1 Mi.
+- The type is one of plain numbers, there are at most 64 dimensions, and sizes and strides are whole numbers
+  from 0 on.
+- Every element is inside the bytes that the file gives to the tensor.
+- All tensors of a body together are no larger than the body, so that a small body makes no large tensor.
+- If a tensor has no elements, the product of its sizes, without those that are 0, is at most 1 Mi.
 
-What comes out is a plain tensor on the CPU, contiguous, in memory of its own that torch has aligned.
+The result is a plain, contiguous tensor on the CPU, in its own memory that torch has aligned.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class DenseTensors:
 
     Args:
         name: of the body, for messages.
-        data: the body. It is read, and nothing that is made refers to it.
+        data: the body. It is only read, and the tensors do not refer to it.
     """
 
     def __init__(self, name: str, data: bytes | bytearray) -> None:
@@ -70,15 +72,15 @@ class DenseTensors:
         first: Any = 0,
         big_endian: bool = False,
     ) -> torch.Tensor:
-        """A tensor of that type and shape.
+        """Make a tensor of a type and shape.
 
         Args:
             dtype: of its elements.
-            place: the bytes of the body that hold them.
+            place: the bytes of the body that contain its elements.
             shape: its sizes, as the client claims.
-            strides: in elements, likewise; None for a tensor whose elements lie one behind the other.
-            first: where in ``place`` its first element is, in elements, likewise.
-            big_endian: whether the bytes of each element are the other way round.
+            strides: its strides in elements, as the client claims; None if its elements are contiguous.
+            first: the offset of its first element in ``place``, in elements, as the client claims.
+            big_endian: whether each element is big-endian; default: little-endian.
 
         Raises:
             InputError: a claim is wrong, or the body's tensors are larger than the body.
@@ -127,7 +129,7 @@ class DenseTensors:
 
 
 def contiguous_strides(shape: Sequence[int]) -> list[int]:
-    """Of elements that lie one behind the other, those of the last dimension closest together."""
+    """The strides of contiguous elements in row-major order, in elements."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -137,7 +139,7 @@ def contiguous_strides(shape: Sequence[int]) -> list[int]:
 
 
 def shown(text: str) -> str:
-    """A text that a client sent, for a message: at most 60 characters, all of which print."""
+    """Format a client's text for a message: at most 60 characters of it, as printable ASCII."""
     return ascii(text[:60])
 
 

@@ -1,7 +1,7 @@
-"""TorchServe's request envelopes, for models that are no handlers themselves.
+"""Parses TorchServe's request envelopes, for models that are no handlers themselves.
 
-An envelope (``service_envelope``) says in what form requests and answers come. A handler is wrapped by
-TorchServe's own class of that name. For a module or a callable, this is what it means:
+An envelope (``service_envelope``) is the form of requests and answers. TorchServe's own class of that name
+wraps a handler. For a module or a callable, an envelope means:
 
 ============  ============================================  ========================================
 envelope      a request                                     its answer
@@ -16,15 +16,16 @@ envelope      a request                                     its answer
               call, with a tensor for each input
 ============  ============================================  ========================================
 
-Instances that are numbers, or arrays of them, get one type together, as if they were one array.
+Instances that are numbers, or arrays of them, get one common type, as if they were one array.
 
-In the second version a tensor has the shape that the request says, the batch's dimension included: a
-module is called with it as it is. One input is a positional argument; several are keyword
-arguments by their names. ``BYTES`` are strings, one for a shape of one element and (nested) lists of
-them for others; with ``"parameters": {"content_type": "base64"}`` they are bytes. Elements may lie behind
-the JSON (``binary_tensors``). Outputs are named by
-the model, if it returns a mapping; else after the inputs, as TorchServe's envelope does, and
-``output-N`` where there are more.
+In ``kservev2`` a tensor has the shape that the request says, including the batch's dimension, and a module is
+called with it as it is. One input is a positional argument; several are keyword arguments by their names.
+``BYTES`` are strings: one string for a shape of one element, and (nested) lists of strings for other shapes.
+With ``"parameters": {"content_type": "base64"}`` they are bytes. Elements may follow the JSON
+(``binary_tensors``).
+
+If the model returns a mapping, it names the outputs. If not, they have the names of the inputs, as in
+TorchServe's envelope, and ``output-N`` if there are more outputs.
 """
 
 from __future__ import annotations
@@ -83,13 +84,13 @@ _BYTES = "BYTES"
 
 
 class Request(NamedTuple):
-    """What one request of a batch asks for.
+    """The meaning of one request of a batch.
 
     Attributes:
         calls: the calls that answer it.
         batched: whether the calls' tensors have the batch's dimension already.
-        finish: makes what one call returned sendable; raises TypeError for what cannot be.
-        answer: puts the finished parts of all calls together.
+        finish: makes the result of one call sendable; raises TypeError if it cannot be sent.
+        answer: combines the finished parts of all calls.
     """
 
     calls: list[Arguments]
@@ -99,7 +100,7 @@ class Request(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What an envelope has to know besides the request's fields."""
+    """What an envelope needs besides the request's fields."""
 
     is_module: bool
     explains: bool  # the request is for explanations
@@ -153,7 +154,7 @@ def _instances(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subj
 
 
 def _with_one_type(values: list[Any], dtype: torch.dtype | None, is_module: bool) -> list[Any]:
-    """The instances, those that are arrays as tensors of one type; numbers too, for a module."""
+    """The instances. Arrays become tensors of one type; so do numbers if they are for a module."""
     if values and all(isinstance(value, dict) and value.keys() == values[0].keys() for value in values):
         names = list(values[0])
         columns = [_with_one_type([value[name] for value in values], dtype, False) for name in names]
@@ -163,7 +164,7 @@ def _with_one_type(values: list[Any], dtype: torch.dtype | None, is_module: bool
     try:
         return list(torch.tensor(values, dtype=dtype))
     except (ValueError, TypeError, RuntimeError, OverflowError):
-        return values  # of different shapes: each by itself
+        return values  # of different shapes: each is converted separately
 
 
 def _without_base64(value: Any) -> Any:
@@ -186,13 +187,13 @@ def _base64(text: Any) -> bytes:
 
 
 def _in_json(value: Any) -> Any:
-    """``value`` as a part of a JSON document, where bytes are written as requests write them."""
+    """``value`` as a part of a JSON document, with bytes in the form in which requests write them."""
     value = sendable(value)
     return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def _content(row: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object in a request's body, whatever content type it came as."""
+    """The JSON object in a request's body; its content type does not matter."""
     refuse_form(headers)
     return _object(_body_of(row))
 
@@ -313,11 +314,11 @@ def _flat(data: Any) -> list[Any]:
 
 class _Output(NamedTuple):
     described: dict[str, Any]
-    elements: memoryview | bytes | None = None  # if they lie behind the JSON
+    elements: memoryview | bytes | None = None  # if they follow the JSON
 
 
 def _outputs(value: Any, input_names: Sequence[str], wanted: WantedOutputs) -> list[_Output]:
-    """What a call returned, as the outputs of an answer; raises TypeError naming a type."""
+    """The result of a call as the outputs of an answer; raises TypeError that names a type."""
     if isinstance(value, Mapping):
         return [_output(str(name), item, wanted) for name, item in value.items()]
     values = value if isinstance(value, (tuple, list)) and value and all(map(_is_array, value)) else [value]
@@ -372,7 +373,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> torch.Tensor | None:
-    """A tensor or an array of numbers as a tensor; None for what has no datatype of numbers."""
+    """A tensor or an array of numbers as a tensor; None if it has no datatype of numbers."""
     try:
         tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError):

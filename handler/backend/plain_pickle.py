@@ -1,10 +1,12 @@
-"""Pickles of plain data, read by a machine that has no instruction to do anything else.
+"""Reads pickles of plain data, by a machine that has no instruction to do anything else.
 
-Python's unpicklers follow a pickle's instructions as they come: a short pickle makes them take memory for
-long, nest values deeper than C code can follow, or hash the same values without end. This machine knows the
-instructions that ``torch.save`` needs for plain data, in the protocols 2 to 5, and refuses others before it
-reads their arguments. It copies a text only after it has seen that the text is there; what it keeps by
-number is in a dict, so that a large number takes no memory; names and references mean what the caller says.
+Python's unpicklers execute all instructions of a pickle. A short pickle can make them allocate much memory,
+nest values deeper than C code can follow, or hash the same values without end.
+
+This machine has only the instructions that ``torch.save`` needs for plain data, in the protocols 2 to 5. It
+refuses others before it reads their arguments. It copies a text only after it has checked that the pickle
+contains the whole text. It keeps numbered values in a dict, so that a large number takes no memory. The
+caller says what names and references mean.
 """
 
 from __future__ import annotations
@@ -46,10 +48,10 @@ _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 
 class Maker(NamedTuple):
-    """What a name stands for that a pickle may call.
+    """A function that a pickle may call by a name.
 
     Attributes:
-        make: gets the arguments, and raises InputError if they are not what it is for.
+        make: gets the arguments, and raises InputError if they are not valid.
     """
 
     make: Callable[..., Any]
@@ -59,10 +61,10 @@ class PlainPickle:
     """Reads one pickle.
 
     Args:
-        name: of the body that it came in, for messages.
+        name: of the body that contains the pickle, for messages.
         data: the pickle.
-        named: what a module and a name stand for; raises InputError for those that may not be there.
-        stored: what a reference stands for; likewise.
+        named: returns the meaning of a module and a name; raises InputError if they are not allowed.
+        stored: returns the meaning of a reference; raises InputError if it is not allowed.
     """
 
     def __init__(
@@ -82,10 +84,10 @@ class PlainPickle:
         self._kept: dict[int, Any] = {}
 
     def value(self) -> Any:
-        """What the pickle holds: None, numbers, texts, bytes, tensors; lists, tuples and dicts of them.
+        """Return the pickled value: None, numbers, texts, bytes, tensors; lists, tuples and dicts of them.
 
         Raises:
-            InputError: it holds something else, is damaged, or breaks a limit.
+            InputError: the pickle contains something else, is damaged, or breaks a limit.
         """
         try:
             for _ in range(MOST_STEPS):
@@ -140,7 +142,7 @@ class PlainPickle:
             self._refer(code)
 
     def _refer(self, code: bytes) -> None:
-        """The instructions for what is not in the pickle itself."""
+        """Execute an instruction that refers to something outside of the pickle; refuse any other."""
         if code == _GLOBAL:
             module, name = (self._line() for _ in range(2))
             self._stack.append(self._named(module, name))
@@ -179,7 +181,7 @@ class PlainPickle:
         return self._last(len(self._stack) - self._marks.pop())
 
     def _last(self, count: int) -> list[Any]:
-        """The uppermost values, taken off; none of them from below a mark that still stands."""
+        """Take the uppermost values off the stack; values below a mark that is still set are damage."""
         at = len(self._stack) - count
         if count < 0 or at < (self._marks[-1] if self._marks else 0):
             raise ValueError
@@ -197,7 +199,7 @@ class PlainPickle:
         if type(target) is not dict:
             raise ValueError
         for key, value in zip(items[::2], items[1::2], strict=True):
-            # Others may be long to hash, or made so that all have one hash.
+            # Other keys may take long to hash, or may all have the same hash on purpose.
             if type(key) is not str and (type(key) is not int or abs(key) >> 31):
                 self._refuse(
                     "holds a dict by other keys than texts and numbers of 32 bits: send one by texts"
@@ -205,7 +207,7 @@ class PlainPickle:
             target[key] = value
 
     def _check(self, value: Any) -> None:
-        """Counts what a walk through the value meets; one that holds itself goes too deep."""
+        """Count a value's parts, and refuse too many. A value that contains itself is nested too deep."""
         left, again = MOST_VALUES, MOST_AGAIN
         met: set[int] = set()
         deeper: list[Iterator[Any]] = [iter((value,))]
@@ -235,7 +237,7 @@ class PlainPickle:
 
 
 def _size(value: Any) -> int:
-    """Of a value without others in it, in bytes or characters; 0 for numbers."""
+    """The size of a value without parts, in bytes or characters; 0 for numbers."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.itemsize
     return len(value) if isinstance(value, (str, bytes)) else 0

@@ -1,8 +1,9 @@
-"""Files of tensors as request bodies: safetensors, and what ``numpy.save`` writes.
+"""Reads files of tensors that are request bodies: safetensors, and what ``numpy.save`` writes.
 
-Both are read here and not by their libraries. That of safetensors is an extension module, which each private
-interpreter would load, and copies twice; numpy evaluates the header as Python. Each format says little more
-than types and sizes, and ``DenseTensors`` checks those. What ``torch.save`` writes: ``torch_files``.
+The formats' own libraries are not used. That of safetensors is an extension module, which each private
+interpreter would have to load, and it copies twice. numpy evaluates the header as Python. Each format says
+little more than types and sizes, and ``DenseTensors`` checks those. ``torch_save_files`` reads what
+``torch.save`` writes.
 """
 
 from __future__ import annotations
@@ -58,17 +59,17 @@ _NPY_TYPES = {
 
 
 def read_safetensors(name: str, data: bytes | bytearray) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file, by their names.
+    """Read a safetensors file.
 
     Args:
         name: of the body, for messages.
-        data: the file.
+        data: the content of the file.
 
     Returns:
-        contiguous tensors on the CPU, in memory of their own.
+        The tensors by their names: contiguous, on the CPU, in their own memory.
 
     Raises:
-        InputError: the file breaks the format, or holds a type that is not taken.
+        InputError: the file breaks the format, or contains a type that is not supported.
     """
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
@@ -110,7 +111,7 @@ def _header(name: str, text: bytes | bytearray) -> dict[str, Any]:
 
 
 def _claim(name: str, key: str, claim: Any) -> tuple[torch.dtype, list[int], int, int]:
-    """Type, shape, and the first byte of a tensor and the one behind its last, as the header says."""
+    """Type and shape of a tensor, its first byte, and the one after its last, as the header says."""
     if not isinstance(claim, dict) or claim.keys() != {"dtype", "shape", "data_offsets"}:
         _refuse_safetensors(name, f"says of {shown(key)} other things than dtype, shape and data_offsets")
     code, shape, place = claim["dtype"], claim["shape"], claim["data_offsets"]
@@ -137,17 +138,17 @@ def _refuse_safetensors(name: str, what: str) -> NoReturn:
 
 
 def read_npy(name: str, data: bytes | bytearray) -> torch.Tensor:
-    """The array in what ``numpy.save`` wrote, as a tensor of its type and shape.
+    """Read the array in a file that ``numpy.save`` wrote.
 
     Args:
         name: of the body, for messages.
-        data: the file.
+        data: the content of the file.
 
     Returns:
-        a contiguous tensor on the CPU, in memory of its own.
+        A tensor of the array's type and shape: contiguous, on the CPU, in its own memory.
 
     Raises:
-        InputError: the file breaks the format, or holds no plain numbers.
+        InputError: the file breaks the format, or does not contain plain numbers.
     """
     if not data.startswith(_NPY_MAGIC) or len(data) < 10:
         _refuse_npy(name, "does not begin as one")

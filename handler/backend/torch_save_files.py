@@ -1,11 +1,12 @@
-"""Files that ``torch.save`` wrote, as request bodies: tensors and plain data, and nothing else.
+"""Reads request bodies that ``torch.save`` wrote: tensors and plain data, and nothing else.
 
-``torch.load(weights_only=True)`` runs no code of a file's, and that is all: it believes what a file says of
-its tensors, and unpacks what is compressed. Here the zip is read as strictly as an archive's, its members
-must be stored as they are, the pickle is read by ``PlainPickle``, and tensors are made by ``DenseTensors``.
+``torch.load(weights_only=True)`` runs no code of a file, but it gives no other protection. It believes what a
+file says of its tensors, and unpacks compressed members. This module reads the zip as strictly as that of an
+archive, and requires uncompressed members. ``PlainPickle`` reads the pickle, and ``DenseTensors`` makes the
+tensors.
 
-Besides tensors and parameters, which become tensors, a file may hold None, bool, int, float, str and bytes,
-and lists, tuples and dicts of all these; an OrderedDict becomes a dict.
+A file may contain tensors, parameters (which become tensors), None, bool, int, float, str and bytes. It may
+also contain lists, tuples and dicts of all these; an OrderedDict becomes a dict.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _ADVICE: Final = {
 
 
 class _StorageType(NamedTuple):
-    """The class of a storage; without a dtype, of one that is bytes only."""
+    """The class of a storage. The dtype is None if the storage has only bytes."""
 
     dtype: torch.dtype | None
 
@@ -77,7 +78,7 @@ class _Storage(NamedTuple):
 
 
 def is_torch_save(data: bytes | bytearray) -> bool:
-    """Whether these bytes begin like what ``torch.save`` writes, of any age, or list its pickle."""
+    """Whether bytes begin like a file of any version of ``torch.save``, or are a zip with its pickle."""
     if data[:1] == b"\x80":
         return _LEGACY in data[:24]
     if not data.startswith(b"PK\x03\x04"):
@@ -89,17 +90,17 @@ def is_torch_save(data: bytes | bytearray) -> bool:
 
 
 def read_torch_save(name: str, data: bytes | bytearray) -> Any:
-    """What is in a file that ``torch.save`` wrote.
+    """Read a file that ``torch.save`` wrote.
 
     Args:
         name: of the body, for messages.
-        data: the file.
+        data: the content of the file.
 
     Returns:
-        the value. Tensors in it are contiguous, on the CPU, in memory of their own, and need no gradient.
+        The saved value. Its tensors are contiguous, on the CPU, in their own memory, and need no gradient.
 
     Raises:
-        InputError: the file breaks the format, or holds something else than tensors and plain data.
+        InputError: the file breaks the format, or contains something other than tensors and plain data.
     """
     if not data.startswith(b"PK\x03\x04"):
         raise InputError(
@@ -130,7 +131,7 @@ class _TorchFile:
         except StructureError as error:
             if error.rule == "too-many-members":
                 self._refuse(f"has more than {MOST_MEMBERS:,} members: send fewer, larger tensors")
-            # What the error advises is for those who pack archives.
+            # The error's own advice is for users who pack archives.
             self._refuse(f"breaks the rule {error.rule!r} of zips: send what torch.save writes, unchanged")
         if _OF_TORCHSCRIPT in records:
             self._refuse("is a TorchScript module: send the tensors that the model is to be called with")
@@ -139,7 +140,7 @@ class _TorchFile:
         return records
 
     def _content(self, member: str) -> bytes:
-        """Its checksum is not looked at: torch.save may leave it out, and it proves nothing."""
+        """A member's content. Its checksum is not checked: torch.save may omit it, and it proves nothing."""
         place = self._place(member)
         return bytes(self._data[place.start : place.stop])
 
@@ -197,7 +198,7 @@ class _TorchFile:
         """Bytes, as protocol 2 writes them."""
         match args:
             case (str(text), "latin1"):
-                # torch.save writes a text for each; a pickle that names one text often would fill the memory.
+                # torch.save writes one text for each. A pickle that repeats one text would exhaust memory.
                 self._bytes_left -= len(text)
                 if self._bytes_left < 0:
                     self._refuse("makes more bytes than it holds: send a tensor of uint8 for each")
@@ -239,7 +240,7 @@ class _TorchFile:
         return self._refuse("makes a tensor as torch.save does not: send tensor.clone()")
 
     def _check_bits(self, rest: list[Any]) -> None:
-        """Bits beside a tensor's elements say that each is to be conjugated, or negated."""
+        """Refuse the bits by which torch says that it conjugates or negates a tensor's elements later."""
         if rest and (len(rest) > 1 or (rest[0] is not None and (type(rest[0]) is not dict or rest[0]))):
             self._refuse("holds a tensor with bits: send tensor.resolve_conj().resolve_neg()")
 
