@@ -1,6 +1,6 @@
-"""Example inputs as requests over HTTP, and a request's body as TorchServe hands it on.
+"""Makes HTTP requests of example inputs, and converts a request's body as TorchServe does.
 
-The other way round stands in ``inputs``.
+``inputs`` has the opposite direction.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ JSON = "application/json"
 BYTES = "application/octet-stream"
 _TEXT = "text/plain"
 _FORM = "multipart/form-data"
-# What JSON gives without being told; see inputs.
+# The types that JSON gives without a ``dtype``; see inputs.
 _NATURAL = (torch.float32, torch.int64, torch.bool)
 _FLOAT = struct.Struct("f")
-# From here on JSON is no form that anybody would look at, and the archive would hold it.
+# More characters of JSON are not readable, and the archive would contain them.
 _MOST_JSON = 1 << 20
 
 
 class Form(NamedTuple):
-    """A request: its body, and what its header Content-Type says."""
+    """A request: its header Content-Type, and its body."""
 
     content_type: str
     body: bytes
 
 
 def forms_of(call: Arguments) -> Iterator[Form]:
-    """The requests that may mean this call, the most readable first.
+    """Yield the requests that may mean a call, the most readable first.
 
     Raises:
-        TypeError: there is none; says which argument cannot be sent.
+        TypeError: there is none; the message names the arguments that cannot be sent.
     """
     if len(call.positional) == 1 and not call.named:
         (value,) = call.positional
@@ -67,7 +67,7 @@ def forms_of(call: Arguments) -> Iterator[Form]:
 
 
 def _content(call: Arguments, positional: list[Any], named: dict[str, Any]) -> Any:
-    """What ``inputs`` takes for this call."""
+    """The value that ``inputs`` converts to this call."""
     alone = positional[0] if len(positional) == 1 and not named else None
     if alone is not None and not isinstance(alone, dict):
         return alone
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
 
 
 def _short(tensor: torch.Tensor) -> Any:
-    """A tensor as lists, floats with no more digits than they have."""
+    """A tensor as lists, with no more digits of a float than its type has."""
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return tensor.tolist()
     digits = {torch.float16: 5, torch.bfloat16: 4, torch.float32: 9}[tensor.dtype]
@@ -123,7 +123,7 @@ def _short(tensor: torch.Tensor) -> Any:
 
 
 def _same(one: float, other: float) -> bool:
-    """As float32."""
+    """Whether two numbers are equal as float32."""
     try:
         return _FLOAT.pack(one) == _FLOAT.pack(other)
     except OverflowError:
@@ -131,18 +131,18 @@ def _same(one: float, other: float) -> bool:
 
 
 def _saved(content: Any) -> bytes | None:
-    """What torch.save writes, if a server would read it."""
+    """What torch.save writes; None if it cannot, or if a server would refuse it."""
     file = io.BytesIO()
     try:
         torch.save(_cloned(content), file)
         read_torch_save("the example", file.getvalue())
-    except Exception:  # noqa: BLE001 -- whatever pickling somebody's object raises
+    except Exception:  # noqa: BLE001 -- pickling an object may raise anything
         return None
     return file.getvalue()
 
 
 def _cloned(value: Any) -> Any:
-    """With tensors that share no memory, and have none but their elements': others are no request's."""
+    """A copy whose tensors share no memory, and have only their elements' memory: requests need no other."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone(memory_format=torch.contiguous_format)
     if type(value) in (list, tuple):
@@ -164,10 +164,14 @@ def _unsayable(given: list[tuple[str, Any]]) -> Iterator[str]:
 
 
 def row_forms(row: Mapping[str, Any]) -> Iterator[Form]:
-    """The requests that may bring a handler this row; raises TypeError where there is none."""
+    """Yield the requests that may bring a handler this row.
+
+    Raises:
+        TypeError: there is none; the message names the field that cannot be sent.
+    """
     fields = {name: _field(name, value) for name, value in row.items()}
     if len(fields) == 1:
-        yield from fields.values()  # whatever its name is: TorchServe calls it `body`
+        yield from fields.values()  # under any name: TorchServe calls it `body`
     if fields.keys() != {"body"}:
         yield _multipart(fields)
 
@@ -213,12 +217,17 @@ def row_of(form: Form) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def call_of(form: Form) -> Arguments:
-    """The call that a request means; raises InputError, or ValueError for what is no JSON."""
+    """The call that a request means.
+
+    Raises:
+        InputError: the request cannot be understood.
+        ValueError: its body should be JSON, and is not.
+    """
     return arguments(*row_of(form))
 
 
 def _parts(form: Form) -> dict[str, Form]:
-    """The parts of what ``_multipart`` wrote."""
+    """The parts of a form that ``_multipart`` wrote."""
     boundary = form.content_type.partition("boundary=")[2].encode()
     fields = {}
     for part in form.body.split(b"--" + boundary + b"\r\n")[1:]:

@@ -1,10 +1,12 @@
-"""A worker's service that makes spans of OpenTelemetry's: the host names it in place of ``WorkerService``.
+"""Makes OpenTelemetry spans of a worker's requests: the host uses this service instead of ``WorkerService``.
 
-Of each request a span, whose parent is the client's (``traceparent`` in the request's headers); in it the
-wait for an interpreter, and the *lease* with what the model did. A batch has one lease: in the trace of
-the first request that is recorded, and linked with the spans of the others. While the model runs, the lease
-is the current span: code of the model's that uses OpenTelemetry makes its spans in that, and sends its
-context on. It needs no exporter: what ends here goes to the host (``handler.spans``), which exports it.
+Each request has a span, whose parent is the client's (``traceparent`` in the request's headers). In it are
+the wait for an interpreter, and the *lease* with what the model did. A batch has one lease. It is in the
+trace of the first request that is recorded, and linked with the spans of the others.
+
+While the model runs, the lease is the current span. If code of the model uses OpenTelemetry, it makes its
+spans in the lease, and propagates its context. The model needs no exporter: spans that end here go to the
+host (``handler.spans``), which exports them.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ logger = logging.getLogger()
 
 
 class _ToHost(SpanProcessor):
-    """Keeps what has ended until the end of a call. Spans end in any thread: a deque is safe for that."""
+    """Keeps ended spans until the end of a call. Spans may end in any thread; a deque is safe for that."""
 
     def __init__(self) -> None:
         self._ended: deque[str] = deque(maxlen=_KEPT)
@@ -84,7 +86,7 @@ def _limits() -> SpanLimits:
 _to_host = _ToHost()
 _provider = TracerProvider(resource=Resource.get_empty(), shutdown_on_exit=False, span_limits=_limits())
 _provider.add_span_processor(_to_host)
-trace.set_tracer_provider(_provider)  # what a model makes by the API alone is exported, too
+trace.set_tracer_provider(_provider)  # so spans that a model makes by the API alone are exported, too
 _tracer = _provider.get_tracer(spans.SCOPE)
 _with_stages: WeakSet[Any] = WeakSet()  # models
 
@@ -195,7 +197,7 @@ class _Call:
             _tracer.start_span("load", self.context, start_time=load[0]).end(load[1])
 
     def fail(self, error: BaseException) -> None:
-        """Note what has ended the call without an answer."""
+        """Note the error that ended the call without an answer."""
         self._lease.record_exception(error)
         for span in (self._lease, *self._requests):
             span.set_status(StatusCode.ERROR, type(error).__name__)
@@ -205,14 +207,14 @@ class _Call:
 
         Args:
             reply: the answer, empty if there is none.
-            context: TorchServe's of the model, which has each request's status; None if it was not called.
+            context: TorchServe's context, which has each request's status; None if the model was not called.
         """
         if reply:
             _note_code(self._lease, reply)
             for index, span in enumerate(self._requests):
                 _note_code(span, reply)
                 if _code(reply) == _SUCCESS:
-                    with suppress(Exception):  # a model may have replaced what tells
+                    with suppress(Exception):  # a model may have replaced the method
                         _note_status(span, context.get_response_status(index)[0])
         self._lease.end()
         for span in self._requests:
@@ -220,7 +222,7 @@ class _Call:
 
 
 def _headers(batch: Batch) -> list[dict[str, str]]:
-    """Of each request, by names in small letters."""
+    """The headers of each request, by names in lower case."""
     if isinstance(batch, tuple):
         given = [processor.get_request_properties() for processor in batch[0]]
         return [
@@ -233,7 +235,7 @@ def _headers(batch: Batch) -> list[dict[str, str]]:
 
 
 def _note_code(span: Span, reply: bytes | bytearray) -> None:
-    """Note the code of an answer, which is that of each request that has none of its own."""
+    """Note the code of an answer. It is the code of each request that has none of its own."""
     _note_status(span, _code(reply))
 
 
@@ -249,13 +251,16 @@ def _note_status(span: Span, code: int) -> None:
 
 
 def _trace_stages(of_model: Any) -> None:
-    """Make a span of each stage of a handler that has TorchServe's: each is looked up when it is called."""
+    """Make a span of each stage if a handler has TorchServe's stages.
+
+    The handler looks up each stage when it calls it, so an attribute can replace it.
+    """
     entry = getattr(inspect.unwrap(of_model._entry_point), "__self__", None)
     if isinstance(entry, PackedModel):
         entry = entry.entry
     for name in _STAGES:
         if callable(stage := getattr(entry, name, None)):
-            with suppress(AttributeError, TypeError):  # it may take no attributes
+            with suppress(AttributeError, TypeError):  # the handler may not allow new attributes
                 setattr(entry, name, _traced(name, stage))
 
 

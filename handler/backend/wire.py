@@ -1,8 +1,7 @@
-"""Stand-ins for the socket that TorchServe's own backend code reads and writes.
+"""Replaces the socket that TorchServe's own backend code reads and writes.
 
-The pool reads whole frames without Python; ``ts.protocol.otf_message_handler`` decodes them
-through ``FrameReader``. Streaming handlers write their intermediate replies through
-``ReplyWriter``.
+The pool reads whole frames without Python. ``ts.protocol.otf_message_handler`` decodes them through
+``FrameReader``. Streaming handlers write their intermediate replies through ``ReplyWriter``.
 """
 
 from __future__ import annotations
@@ -17,18 +16,22 @@ _PEEK_PAUSE_S = 0.001
 
 
 class TruncatedFrameError(ValueError):
-    """A frame ends before what it announces: the frontend and the pool disagree."""
+    """A frame has fewer bytes than it announces: the frontend and the pool disagree."""
 
 
 class FrameReader:
-    """Gives out a frame's bytes as a socket's ``recv`` would."""
+    """Returns a frame's bytes as a socket's ``recv`` would."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame = memoryview(frame)
         self._at = 0
 
     def recv(self, length: int) -> memoryview:
-        """The next ``length`` bytes; raises TruncatedFrameError if there are fewer."""
+        """Return the next ``length`` bytes.
+
+        Raises:
+            TruncatedFrameError: there are fewer.
+        """
         end = self._at + length
         if end > len(self._frame):
             raise TruncatedFrameError(f"the frame has {len(self._frame)} bytes, {end} or more were announced")
@@ -38,10 +41,10 @@ class FrameReader:
 
 
 class FramePeeker:
-    """Gives out what waits in a socket and leaves it there.
+    """Returns the bytes that wait in a socket, and leaves them there.
 
     Attributes:
-        frame: all that was given out.
+        frame: all bytes that were returned.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -49,7 +52,12 @@ class FramePeeker:
         self.frame = b""
 
     def recv(self, length: int) -> bytes:
-        """The next ``length`` bytes; raises TruncatedFrameError if they do not come."""
+        """Return the next ``length`` bytes.
+
+        Raises:
+            TruncatedFrameError: they did not come within ``_PEEK_PATIENCE_S`` seconds, or the stream ended.
+            OSError: the socket cannot be read.
+        """
         begin, end = len(self.frame), len(self.frame) + length
         give_up = time.monotonic() + _PEEK_PATIENCE_S
         with socket.socket(fileno=os.dup(self._descriptor)) as stream:
@@ -57,7 +65,7 @@ class FramePeeker:
             stream.settimeout(None)
             while len(self.frame) < end:
                 self.frame = stream.recv(end, socket.MSG_PEEK)
-                if len(self.frame) < end:  # there is no waiting for more than what is there already
+                if len(self.frame) < end:  # MSG_PEEK cannot wait for more bytes than there are already
                     if not self.frame or time.monotonic() > give_up:
                         raise TruncatedFrameError(
                             f"the stream has {len(self.frame)} bytes, {end} or more were announced"
@@ -67,11 +75,11 @@ class FramePeeker:
 
 
 class ReplyWriter:
-    """Stands for the socket to which streaming handlers write parts of an answer.
+    """Replaces the socket to which streaming handlers write parts of an answer.
 
     Args:
-        send: sends a part; raises OSError if nobody takes it.
-        before: called before anything is sent.
+        send: sends a part; raises OSError if the frontend is gone.
+        before: is called before each part is sent.
     """
 
     def __init__(self, send: Callable[[bytes], None], before: Callable[[], None]) -> None:
@@ -79,6 +87,10 @@ class ReplyWriter:
         self._before = before
 
     def sendall(self, data: bytes) -> None:
-        """Send all of ``data``; raises OSError if the frontend is gone."""
+        """Send all of ``data``.
+
+        Raises:
+            OSError: the frontend is gone.
+        """
         self._before()
         self._send(data)
