@@ -1,8 +1,8 @@
-"""A GPU that this process has lost: CUDA answers every call with the same error until the process ends.
+"""Notes that this process has lost its GPU: CUDA answers every call with the same error until its end.
 
-An index out of range in a kernel (a device-side assert) or an illegal address do that. Every model of the
-process that uses the GPU fails from then on, also if another model was at fault. Other errors, a lack of
-memory for one, pass.
+Possible causes are an index out of range in a kernel (a device-side assert) and an illegal address. From then
+on, every model of the process that uses the GPU fails, even if another model was the cause. Other errors,
+such as a lack of memory, are temporary.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _lost = ""
 
 
 def note(error: BaseException) -> None:
-    """Take note of what was raised, if it, or what it was raised for, means that the GPU is lost.
+    """Note that the GPU is lost, if an error or one of its causes means that.
 
-    CUDA's libraries say only that they have failed: then CUDA is asked.
+    CUDA's libraries say only that they have failed, so this also asks CUDA itself.
     """
     global _lost
     torch = sys.modules.get("torch")
@@ -38,7 +38,7 @@ def note(error: BaseException) -> None:
 
 
 def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose errors are taken note of; no stack shows that. In an interpreter only."""
+    """Wrap a function so that ``note`` gets its errors; stacks do not show that. In interpreters only."""
     import _interpool
 
     call = functools.partial(_interpool.call_noting, note, entry_point)
@@ -46,16 +46,16 @@ def noting(entry_point: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lost_device() -> str:
-    """What CUDA said when this process lost its GPU; "" if it has not, as far as has been noted here."""
+    """What CUDA said when this process lost its GPU; "" if no loss was noted in this interpreter."""
     return _lost
 
 
 def _asked(torch: Any) -> list[RuntimeError]:
-    """What CUDA answers to a question that costs microseconds, for each GPU that is in use here."""
+    """CUDA's errors for a query that takes microseconds, for each GPU that is in use here."""
     answers = []
     for number in range(torch.cuda.device_count()):
         try:
-            if torch.cuda.memory_reserved(number):  # any other would get a context by being asked
+            if torch.cuda.memory_reserved(number):  # the query would make a context on any other
                 torch.cuda.mem_get_info(number)
         except RuntimeError as error:
             answers.append(error)

@@ -1,9 +1,9 @@
-"""TorchServe's own log lines of a request, without log records where nobody would see one.
+"""Writes TorchServe's own log lines of a request, without log records if no code would see them.
 
-TorchServe logs two lines of each request, and those of its metrics, through Python's ``logging``. As long as
-that is as the worker set it up, a line is written and nothing else happens: then it goes straight to
-the call's output, where it waits for the call's next line or its end (``stdio``). A model that has changed
-anything of it (handlers, formats, filters, levels, the classes' methods) has its log records as ever.
+TorchServe logs two lines of each request, and those of its metrics, through Python's ``logging``. While
+``logging`` is as the worker set it up, this only writes a line. Then the line goes directly to the call's
+output, where it waits for the call's next line or its end (``stdio``). If a model has changed any part of
+``logging`` (handlers, formats, filters, levels, the classes' methods), log records are made as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _metrics: Any = sys.modules[CachingMetric.__module__]
 _root = logging.getLogger()
 
 
-# What a line passes on its way: tools for tracing replace some of it.
+# The functions that a line passes; tools for tracing replace some of them.
 _is_stock = _interpool.watched(
     (logging, "info"),
     (logging.Logger, "info"),
@@ -40,7 +40,7 @@ _is_stock = _interpool.watched(
 )
 _STOCK_FACTORY = logging.getLogRecordFactory()
 _formatter: logging.Formatter = logging.Formatter()  # of the one handler that was set up
-_stream: Any = None  # likewise
+_stream: Any = None  # of that handler
 
 
 def install() -> None:
@@ -84,8 +84,8 @@ def batch_received(log: Callable[[], object], requests: Collection[str]) -> None
     """Write TorchServe's line about a batch that came.
 
     Args:
-        log: has TorchServe log it.
-        requests: the ids of its requests, which all lines of the call have from here on.
+        log: makes TorchServe log it.
+        requests: the ids of the batch's requests; from now on all lines of the call have them.
     """
     notes = stdio.answers(requests)
     if type(_formatter) is TextLines and _is_plain(_root):
@@ -98,7 +98,7 @@ def batch_received(log: Callable[[], object], requests: Collection[str]) -> None
 
 
 def _requests_in_text(record: logging.LogRecord) -> Collection[str]:
-    """Of TorchServe's own lines and interpool's; what a model logs is as it would be elsewhere."""
+    """The ids that a line gets: only lines of TorchServe and interpool do; a model's lines stay unchanged."""
     own = record.name.startswith("ts.") or str(record.msg).startswith(("interpool:", "Backend received "))
     return stdio.requests() if own and not _is_metric(record) else ()
 
@@ -108,7 +108,7 @@ def _is_metric(record: logging.LogRecord) -> bool:
 
 
 class _JsonLines(JsonLines):
-    """Leaves metrics' lines as TorchServe reads them."""
+    """Formats lines as JSON, except those of metrics, which TorchServe reads."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -116,7 +116,11 @@ class _JsonLines(JsonLines):
 
 
 def metric(line: str) -> bool:
-    """Write a metric's line as TorchServe does; False, with nothing written, if a model has a say in that."""
+    """Write a metric's line as TorchServe does.
+
+    Returns:
+        False if a model has changed how it is logged. Then nothing has been written.
+    """
     logger = _metrics.logger
     return type(logger) is _MetricsLogger and logger.hold(line)
 
@@ -142,7 +146,7 @@ class _MetricsLogger:
             self._logger.info(line, stacklevel=2)
 
     def hold(self, line: str) -> bool:
-        """Log a line, if nobody has a say in what becomes of it; False if somebody has."""
+        """Log a line if no model has changed how it is logged; returns whether it is logged."""
         return self.is_plain() and (not stdio.has_metrics() or stdio.hold(line + "\n"))
 
     def is_plain(self) -> bool:
