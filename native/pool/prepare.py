@@ -90,7 +90,11 @@ def _extensions(folder: Path) -> Iterator[str]:
 
 
 def installed(name: str) -> ModuleSpec:
-    """Return the spec of a module's package; raises ProvisioningError if it is not installed."""
+    """Return the spec of a module's package.
+
+    Raises:
+        ProvisioningError: it is not installed.
+    """
     try:
         spec = find_spec(name.partition(".")[0])
     except ValueError:  # torch may be partially imported

@@ -76,17 +76,30 @@ def private_copy(path: str, slot: int) -> list[str]:
 
 
 def libpython_copy(slot: int) -> str:
-    """Return the slot's copy of libpython, whose ``Py*`` names have the prefix ``SYMBOL_PREFIX``."""
+    """Return the slot's copy of libpython, whose ``Py*`` names have the prefix ``SYMBOL_PREFIX``.
+
+    Raises:
+        ProvisioningError: libpython cannot be read, or the copy cannot be made.
+    """
     return present_copies().libpython_copy(slot)
 
 
 def require_files() -> None:
-    """Raise ProvisioningError if copies are in memory, for this process only."""
+    """Check that other processes can use the copies.
+
+    Raises:
+        ProvisioningError: copies are in memory, for this process only.
+    """
     present_copies().require_files()
 
 
 def keep_for(file: Path) -> None:
-    """Keep the copies while a file names them: ``sweep_later`` cannot see the programs that use the file."""
+    """Keep the copies while a file names them: ``sweep_later`` cannot see the programs that use the file.
+
+    Raises:
+        ProvisioningError: as for ``sweeping.keep_for``.
+        OSError: as for ``sweeping.keep_for``.
+    """
     sweeping.keep_for(current_environment().directory, file)
 
 
@@ -105,5 +118,8 @@ def host_copy(path: str) -> str:
 
     The copy keeps SONAME and ``Py*`` names. If it is loaded before the stock file, all dependent libraries
     use it instead.
+
+    Raises:
+        ProvisioningError: ``path`` cannot be read, or the copy cannot be made.
     """
     return present_copies().host_copy(path)

@@ -119,11 +119,19 @@ class Copies:
         return [self._slot_copy(judged, slot) for judged in wanted.values()]
 
     def libpython_copy(self, slot: int) -> str:
-        """Return the slot's libpython."""
+        """Return the slot's libpython.
+
+        Raises:
+            ProvisioningError: libpython cannot be read, or the copy cannot be made.
+        """
         return self._slot_copy(self._judge(self._libpython, {}), slot)
 
     def host_copy(self, path: str) -> str:
-        """See ``interpool.native.provision.host_copy``."""
+        """Return a copy for the host; see ``interpool.native.provision.host_copy``.
+
+        Raises:
+            ProvisioningError: ``path`` cannot be read, or the copy cannot be made.
+        """
         facts = examine(path, self._env)
         key = file_key(os.path.realpath(path), os.stat(path))
         final = self._hold_file(key) / "host" / os.path.basename(path)
@@ -148,7 +156,11 @@ class Copies:
         return str(final)
 
     def require_files(self) -> None:
-        """Raise ProvisioningError if slots' copies are in memory, where other processes cannot use them."""
+        """Check that other processes can use the slots' copies.
+
+        Raises:
+            ProvisioningError: copies are in memory, where other processes cannot use them.
+        """
         if any(path != final for final, path in self._given.items()):
             raise ProvisioningError(
                 f"the cache directory {self._env.directory} could not be written: copies are in memory"

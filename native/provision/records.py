@@ -89,7 +89,11 @@ class Record:
         return path_hash("\0".join(private))
 
     def save(self, directory: Path) -> None:
-        """Write the record; the caller has the lock."""
+        """Write the record; the caller has the lock.
+
+        Raises:
+            ProvisioningError: it cannot be written.
+        """
         with new_file(directory / "record.json") as draft:
             draft.write_text(json.dumps(asdict(self)))
 

@@ -58,7 +58,11 @@ def sets(root: Path) -> list[Path]:
 
 
 def last_used(stamp: Path) -> float:
-    """Return the time of the last use, in seconds since 1970."""
+    """Return the time of the last use, in seconds since 1970.
+
+    Raises:
+        OSError: neither ``stamp`` nor its directory can be examined, for example because both were removed.
+    """
     try:
         return stamp.stat().st_mtime
     except OSError:
@@ -71,6 +75,10 @@ def keep_for(directory: Path, file: Path) -> None:
     Args:
         directory: of the set.
         file: the file that names copies.
+
+    Raises:
+        ProvisioningError: the directory for the note cannot be created in the set.
+        OSError: the note cannot be created in it.
     """
     place = os.path.abspath(file)
     link = private_directory(directory / "prepared") / hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
