@@ -1,4 +1,4 @@
-"""What an interpreter reports to the pool's host about a worker."""
+"""Reports to the pool's host what happened to a worker in this interpreter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def report(
     """Report what happened to the host, and write the reason, if there is one, to TorchServe's log.
 
     Args:
-        token: of the worker that it happened to.
+        token: of the worker to which it happened.
         kind: what happened.
         reason: why, for people.
         began: when the load began, in seconds of ``time.monotonic``; None if nothing was loaded.

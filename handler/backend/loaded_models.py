@@ -1,4 +1,4 @@
-"""The models that this interpreter has loaded, and when it unloads them.
+"""Keeps the models that this interpreter has loaded, and unloads them.
 
 Any interpreter may get a worker's next batch. So a model is loaded once per interpreter, and not once per
 worker, unless the worker has a state of its own (ModelSettings). A state ends with its last worker: the host

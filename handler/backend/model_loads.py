@@ -45,9 +45,9 @@ class LoadError(Exception):
     """A model could not be loaded.
 
     Attributes:
-        code: of the answer.
+        code: status of the answer, such as 503.
         text: of the answer.
-        conflict: what another model in this interpreter has that is in its way; "" if that is not the reason.
+        conflict: how another model in this interpreter prevents the load; "" if that is not the reason.
         unnamed: the text without the exception's type.
     """
 
@@ -78,7 +78,7 @@ class _PoolService(Service):  # type: ignore[misc]
 
 
 def model_of(key: ModelKey, token: WorkerToken) -> LoadedModel:
-    """Return a worker's model, loaded if it was not.
+    """Return a worker's model; load it if it is not loaded.
 
     Args:
         key: of the worker.

@@ -1,4 +1,4 @@
-"""What models leave in this interpreter that others would meet, and which model gets the interpreter then."""
+"""Finds what models leave in this interpreter that others would meet, and isolates those models."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def check(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str
 
 
 def give_to(authors: dict[str, WorkerToken], reason: str) -> dict[str, str]:
-    """Have these models served by interpreters of their own.
+    """Isolate models: interpreters of their own serve them from now on.
 
-    This interpreter is the model's own if only one model may have left the traces; else it is retired.
+    If only one model may have left the traces, this interpreter becomes its own. If not, it is retired.
 
     Args:
         authors: the models that may have left the traces: their workers by directory.

@@ -48,7 +48,7 @@ logger = logging.getLogger()
 
 
 def _set_up() -> None:
-    """Do what the top of TorchServe's worker script does, and Python before it. Once per interpreter."""
+    """Do what Python and the top of TorchServe's worker script do at their start. Once per interpreter."""
     stdio.install()
     codec.install()
     # Private interpreters read no variables of Python's.
@@ -153,7 +153,7 @@ class WorkerService:
         return self._key in loaded_models.loaded
 
     def _serve_apart(self, conflict: str) -> None:
-        """Have interpreters of its own serve the model, if another model's is in its way in this one."""
+        """Let interpreters of its own serve the model if it has a conflict with another model in this one."""
         if conflict:
             ask_for_own_interpreters(self._token.failed_load, conflict)
 

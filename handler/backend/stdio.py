@@ -4,8 +4,8 @@ All interpreters share the process's file descriptors 1 and 2, which are the hos
 replaces ``sys.stdout`` and ``sys.stderr`` once, by a stream that looks up the running call's own descriptors.
 A context variable has them, so the look-up follows a call into ``asyncio`` tasks and ``asyncio.to_thread``.
 
-A thread that a model starts itself prints for the call of its model that runs at that moment, because a call
-has its descriptors only while it runs. If such a thread prints between calls, or if native code prints, the
+A call has its descriptors only while it runs. So a thread that a model starts itself prints for the call of
+its model that runs at that moment. If such a thread prints between calls, or if native code prints, the
 output reaches the host's log.
 
 A line is written when it is printed, with one exception. TorchServe's own lines of a request (the note that

@@ -4,8 +4,8 @@
 cannot change the values into anything else: names have no dots, ``getattr`` returns only methods, nothing
 changes a class.
 
-Pickles that could end the process are refused. They nest too deep for C code's stack, claim more bytes than
-they have, or fill a container or number from an iterable without an end.
+Pickles that could end the process are refused. Such a pickle nests too deep for C code's stack, claims more
+bytes than it has, or fills a container or number from an iterable without an end.
 
 Code in the archive is not limited by this: it can import any module.
 """
