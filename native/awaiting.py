@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class _LoopCalls:
     """The calls that the running event loop awaits. For its thread alone.
 
-    It does not refer to the loop, which goes when its program lets go of it.
+    It does not refer to the loop, so that the loop is deleted with its program's last reference.
     """
 
     def __init__(self) -> None:

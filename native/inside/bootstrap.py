@@ -76,7 +76,7 @@ def _keep_libraries_local() -> None:
 
 
 def _size_stacks() -> None:
-    """Set the stack size of the model's threads to Linux's default, whatever ``ulimit -s`` says."""
+    """Set the stack size of the model's threads to Linux's default, and ignore ``ulimit -s``."""
     import threading
 
     threading.stack_size(_STACK)

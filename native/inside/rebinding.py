@@ -11,9 +11,10 @@ change, which are allowed:
 - changes by a library during its import, or to itself: it may replace functions of others by its own;
 - replacements by interpool.
 
-A name of the environment is reported if it was removed, bound to an object of a model, or bound to an
-existing object of another name. In newly imported modules and their classes, every object of a model is
-reported. Only the state during a check counts: ``unittest.mock.patch`` changes nothing if it has ended.
+A name of the environment is reported if it was removed, or bound to an object of a model. It is also reported
+if it was bound to an existing object of another name. In newly imported modules and their classes, every
+object of a model is reported. Only the state during a check counts: ``unittest.mock.patch`` changes nothing
+if it has ended.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ To move a tensor's memory, all users of its address must be known. So there are 
   executors keep addresses, and the users are unknown.
 - **All other weights** are shared after the model's initialization, which may write to them. A storage moves
   only if every reference to it is known (native/cpp/slot/references.h). It stays if a numpy array, a DLPack
-  capsule, C++ code or a running function refers to it, or if the model's code has called its ``data_ptr()``.
+  capsule, C++ code or a running function refers to it. It also stays if the model's code has called its
+  ``data_ptr()``.
 
 The model's own threads need not end first: their running functions refer to the tensors that they use.
 

@@ -55,7 +55,7 @@ class InterpreterManager:
     """A pool of private CPython interpreters in this process.
 
     Each has its own GIL and its own ``import torch``; all share one libtorch. Any thread may use the manager.
-    It stays usable whatever a model raises.
+    It stays usable if a model raises any exception.
 
     Waiting callers are served fairly by affinity: the affinity that has used the least interpreter time is
     next. Within an affinity, the first caller is next.

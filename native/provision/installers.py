@@ -118,7 +118,7 @@ def _is_pyenvs(prefix: Path) -> bool:
 
 
 def _is_standalone(prefix: Path) -> bool:
-    """Detect such builds by their configuration, whatever their location.
+    """Detect such builds by their configuration, regardless of their location.
 
     They are built in /install or /tools.
     """

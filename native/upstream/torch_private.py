@@ -697,8 +697,8 @@ def storage_address(storage: torch.UntypedStorage) -> int:
 def script_tensors(module: Any) -> list[torch.Tensor]:
     """Return the tensors of a TorchScript function, or of a TorchScript module that was just loaded.
 
-    These are parameters, buffers, other attributes that a method reads, also in lists and dictionaries, and
-    constants in the methods' graphs, where a frozen module has its weights.
+    These are parameters, buffers, and other attributes that a method reads, also in lists and dictionaries.
+    They include constants in the methods' graphs, because a frozen module has its weights there.
     """
     import torch
 
