@@ -51,7 +51,7 @@ def _does_not_fit(function: Callable[..., Any], call: Arguments) -> str:
 def _shown(signature: inspect.Signature) -> str:
     try:
         return str(signature)
-    except Exception:  # noqa: BLE001 -- somebody's __repr__ of a default
+    except Exception:  # noqa: BLE001 -- a foreign __repr__ of a default
         return f"({', '.join(signature.parameters)})"
 
 

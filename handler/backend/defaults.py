@@ -164,7 +164,7 @@ class DefaultHandler:
                 requests[index] = self._request(index, data[index], context, explains=explains)
             except InputError as error:
                 answers[index] = _fail(context, index, _Failure(400, str(error)))
-            except Exception as error:  # noqa: BLE001 -- of whatever a client sends, others know nothing
+            except Exception as error:  # noqa: BLE001 -- a request must not make others of its batch fail
                 code = predict_failure_code(error)
                 text = f"the request cannot be understood: {describe(error)}"
                 answers[index] = _fail(context, index, _Failure(400 if code == 503 else code, text))

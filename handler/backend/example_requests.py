@@ -77,7 +77,7 @@ def _content(call: Arguments, positional: list[Any], named: dict[str, Any]) -> A
 
 
 def _in_json(call: Arguments) -> Any:
-    """The call as a JSON value; raises TypeError where JSON has no word for something."""
+    """The call as a JSON value; raises TypeError if a part has no form in JSON."""
     tensors = [each for each in (*call.positional, *call.named.values()) if isinstance(each, torch.Tensor)]
     content = _content(
         call,

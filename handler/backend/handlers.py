@@ -19,7 +19,7 @@ def handler_of(entry: Any, context: Any) -> Callable[..., list[Any]] | None:
     stages = [getattr(entry, name, None) for name in ("preprocess", "inference", "postprocess")]
     if not callable(getattr(entry, "handle", None)) and not all(map(callable, stages)):
         return None
-    # Before initialize, as in TorchServe, where a handle that is set there is never called.
+    # Look it up before initialize, as in TorchServe: a handle that initialize sets is never called.
     handle: Callable[..., list[Any]] = getattr(entry, "handle", None) or _pipeline(*stages)
     if callable(getattr(entry, "initialize", None)):
         entry.initialize(context)

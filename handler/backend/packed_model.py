@@ -65,7 +65,7 @@ class PackedModel:
         self._most_answer_bytes = most_answer_bytes
         self.directory = str(context.system_properties["model_dir"])
         self._path = self._package_path(context.manifest)
-        if not admission.keys:  # a signature does not cover what pip installed beside the archive
+        if not admission.keys:  # a signature does not cover what pip installed next to the archive
             make_importable(self.directory, context.manifest)
         package = open_package(self._path)
         _users[self._path] += 1

@@ -32,14 +32,14 @@ class NotProven(Exception):
 def prove(
     ask: Ask, requests: Sequence[Arguments], batches: Batches, alike: Differences, equal: Differences
 ) -> Parts:
-    """Which parts of a batch's answer are one request's.
+    """Prove which parts of a batch's answer belong to one request.
 
     Args:
-        ask: what the model answers to a call, as plain data; the same random numbers each time.
-        requests: one or more that the model takes; for ``batch``, batches of different sizes.
+        ask: returns the model's answer to a call, as plain data; with the same random numbers each time.
+        requests: one or more that the model accepts; for ``batch``, batches of different sizes.
         batches: how several of them become a call.
-        alike: where two answers differ by more than a batch of another size may make them.
-        equal: where two answers differ at all.
+        alike: returns the differences of two answers that a batch of another size does not explain.
+        equal: returns all differences of two answers.
 
     Raises:
         NotProven: there is no such proof.

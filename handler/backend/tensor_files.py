@@ -82,7 +82,7 @@ def read_safetensors(name: str, data: bytes | bytearray) -> dict[str, torch.Tens
     tensors = DenseTensors(name, data)
     made = {}
     end = 0
-    # A tensor without elements begins where its neighbour does, and comes first.
+    # A tensor without elements has the same first byte as the next tensor, and comes before it.
     for key, (dtype, shape, first, last) in sorted(found.items(), key=lambda item: item[1][2:]):
         if first != end:
             _refuse_safetensors(name, f"has bytes before {shown(key)} that belong to no tensor, or to two")

@@ -37,7 +37,7 @@ from interpool.handler.worker_reports import SPANS_LIMIT, Report
 from interpool.native.inside import interpreter_id
 
 _KEPT = 2048  # spans that wait for the next call, as many as OpenTelemetry's own processor keeps
-_LONGEST = 4096  # characters of an attribute, unless OpenTelemetry's variables say otherwise
+_LONGEST = 4096  # characters of an attribute, unless OpenTelemetry's variables say another number
 _STAGES = ("preprocess", "inference", "postprocess")
 _SUCCESS, _FAILED = 200, 500
 _CODE_BYTES = 4  # at the beginning of an answer
