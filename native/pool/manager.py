@@ -336,7 +336,8 @@ class Instance:
 
         Raises:
             LeaseTimeoutError: the interpreter did not become free in time.
-            InterpreterRetiredError: it was retired, or is dedicated to another affinity (``isolate``).
+            InterpreterRetiredError: it was retired; or ``affinity`` is not empty, and the interpreter is
+                dedicated to another one (``InterpreterManager.isolate``).
             InterpreterStartError: every interpreter was retired, and no new one starts.
             PoolClosedError: the manager was closed.
             ValueError: as in ``InterpreterManager.acquire_session``.
