@@ -9,16 +9,14 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import pytest
+from clients import Load
 from local_server import JSON, free_ports
 from paths import ROOT
 from system.comparison.archive import Archive
@@ -43,6 +41,7 @@ STRICT = (
 )
 INFERENCE, POOLS = "http://127.0.0.1:8080", "http://127.0.0.1:9191"
 ENVIRONMENT = ("INTERPOOL_INTERPRETERS=2", "INTERPOOL_ORDINARY_ARCHIVES=pool", "OMP_NUM_THREADS=1")
+NUMBERS = itertools.count()  # no two requests have the same
 BALANCER = """
 global
     maxconn 100
@@ -198,37 +197,13 @@ def test_it_ends_when_it_is_told_to(running: None) -> None:
     assert _podman("inspect", "--format={{.State.ExitCode}}", NAME).strip() in ("0", "143")
 
 
-@dataclass
-class Clients:
-    """Threads that ask until they are stopped, each with one new connection for each request."""
-
-    address: str
-    threads: list[threading.Thread] = field(default_factory=list)
-    stopped: threading.Event = field(default_factory=threading.Event)
-    wrong: list[tuple[int, bytes]] = field(default_factory=list)
-    right: int = 0
-
-    def __enter__(self) -> Self:
-        self.threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(4)]
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.stopped.set()
-        for thread in self.threads:
-            thread.join()
-
-    def _ask(self, number: int) -> None:
-        for count in itertools.count():
-            if self.stopped.is_set():
-                return
-            x = float(number * 1000 + count % 1000)
-            status, body = _get(f"{self.address}/predictions/linear", json.dumps([[0.0, x, 0.0]]).encode())
-            if status == 200 and json.loads(body) == [[x, 4 * x]]:
-                self.right += 1
-            else:
-                self.wrong.append((status, body))
+def _right_through(address: str) -> bool:
+    """Ask for what no other request asks for; True, as AssertionError is raised for any other answer."""
+    x = float(next(NUMBERS))
+    answer = _get(f"{address}/predictions/linear", json.dumps([[0.0, x, 0.0]]).encode())
+    assert answer[0] == 200, answer
+    assert json.loads(answer[1]) == [[x, 4 * x]], answer
+    return True
 
 
 def test_a_rolling_restart_behind_a_balancer_fails_no_request(
@@ -265,9 +240,10 @@ def test_a_rolling_restart_behind_a_balancer_fails_no_request(
         address = f"http://127.0.0.1:{front}"
         wait_for(lambda: _get(f"{address}/ping")[0] == 200, "the balancer")
         time.sleep(2)  # the balancer has seen both
-        with Clients(address) as clients:
+        with Load(lambda: _right_through(address), 4) as clients:
             for name, (pools, options) in replicas.items():
-                wait_for(lambda asked=clients.right: clients.right > asked + 50, "answers")
+                enough = clients.answers["True"] + 50
+                wait_for(lambda enough=enough: clients.answers["True"] > enough, "answers")
                 _podman("stop", "-t", "90", name)
                 _podman("rm", name)
                 _start(name, image, models, *options)
@@ -275,5 +251,5 @@ def test_a_rolling_restart_behind_a_balancer_fails_no_request(
                     lambda pools=pools: _is_ready(pools), lambda name=name: _podman("logs", name)[-3000:]
                 )
                 time.sleep(2)
-        assert clients.wrong == []
-        assert clients.right > 100
+        assert clients.failures == []
+        assert clients.answers["True"] > 100

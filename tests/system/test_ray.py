@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import Load
 from local_server import free_ports
 from model_archiver.model_archiver_config import ModelArchiverConfig
-from ray_serving import Load, deploy, over_http
+from ray_serving import deploy, over_http
 from stock_archiver import wrap
 from waiting import wait_for
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import Load
 from local_server import free_ports
 from prometheus_client.parser import text_string_to_metric_families
 from proving import build_archive, make_keys, replace_bytes
-from ray_serving import Load, deploy, make_archive, over_http, own_numbers, replicas
+from ray_serving import deploy, make_archive, over_http, own_numbers, replicas
 from waiting import wait_for
 
 from interpool.archiver_ext.verify.signing import sign_archive
