@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from interpool.archiver_ext.mar.reading import MAR_MANIFEST, FoundArchive, find_archive
+from interpool.archiver_ext.mar.reading import MAR_MANIFEST, FoundArchive, find_archive, tgz_errors
 from interpool.native.archive.bounded import LARGEST
 from interpool.native.archive.format import Manifest
 from interpool.native.archive.reader import Record, read_manifest, read_records
-from interpool.native.errors import ManifestError, StructureError
+from interpool.native.errors import ManifestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,15 +102,12 @@ def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
             str(file.relative_to(path)): file.lstat().st_size for file in path.rglob("*") if file.is_file()
         }
     elif found.format == "tgz":
-        try:
-            with tarfile.open(path) as tar:
-                files = {
-                    "/".join(PurePosixPath(member.name).parts[1:]): member.size
-                    for member in tar
-                    if member.isreg()
-                }
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
+        with tgz_errors(path), tarfile.open(path) as tar:
+            files = {
+                "/".join(PurePosixPath(member.name).parts[1:]): member.size
+                for member in tar
+                if member.isreg()
+            }
     else:
         with zipfile.ZipFile(path) as outer:
             stored = outer.getinfo(model["serializedFile"]).compress_type == zipfile.ZIP_STORED
@@ -141,7 +138,7 @@ def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
         with file.open("rb") as content:
             return content.read(most)
     if wrapping.archive_format == "tgz":
-        with contextlib.suppress(tarfile.TarError, EOFError, zlib.error, OSError), tarfile.open(path) as tar:
+        with tarfile.open(path) as tar:
             for member in tar:
                 if member.isreg() and "/".join(PurePosixPath(member.name).parts[1:]) == name:
                     inside = tar.extractfile(member)

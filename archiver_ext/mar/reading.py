@@ -185,16 +185,23 @@ def _zip_errors(path: Path, name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def tgz_errors(path: Path) -> Iterator[None]:
+    """Raise StructureError if what is read inside shows that the .tar.gz at ``path`` is damaged."""
+    try:
+        yield
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
+
+
+@contextlib.contextmanager
 def _in_tgz(path: Path, file: IO[bytes]) -> Iterator[FoundArchive]:
     """Read the file twice, because torch-model-archiver writes the manifest last."""
     with contextlib.ExitStack() as stack:
-        try:
+        with tgz_errors(path):
             root, manifest = _tgz_manifest(path, file)
             name = _serialized_file(manifest, path)
             file.seek(0)
             inner = _tgz_member(path, file, root, name, stack)
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
         yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "tgz", manifest)
 
 
