@@ -132,7 +132,8 @@ class DirectAddress:
             )
         client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
         models = self._models = Models()
-        models.is_draining = self._is_draining
+        if self._is_draining:  # looked at after `drain` can see the models, so that neither misses the other
+            models.is_draining = True
         asked = Management(management, client.session, keys.management if has_tokens else str)
         channels = Channels()
         beside = _Beside(self._runtime_dir, models, asked, channels)
