@@ -154,7 +154,6 @@ def test_a_repository_is_packed_as_it_is_and_answers_from_its_archive(
     assert_same(model(*map(torch.tensor, args)), expected)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("repository", CORPUS[len(FAST) :], ids=str)
 def test_every_other_repository_is_packed_as_it_is(repository: Repository, packed: Pack) -> None:
     _, report = packed(repository)
@@ -174,7 +173,6 @@ def part_of(answer: Any, part: int | None) -> Any:
     return {name: rows[part] for name, rows in answer.items()} if isinstance(answer, dict) else answer[part]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("repository", CORPUS, ids=str)
 def test_a_repository_answers_the_request_that_pack_found_over_http_as_it_does_in_its_folder(
     repository: Repository, server: TorchServe, packed: Pack

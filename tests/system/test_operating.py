@@ -234,7 +234,6 @@ class Guarded(TorchServe):
                 return Answer(error.code, error.read(), error.headers)
 
 
-@pytest.mark.long
 def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Mar) -> None:
     guarded = Guarded()
     mar(guarded, "inside", "inside")
@@ -254,7 +253,6 @@ def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Ma
         assert (workflow.status, "does not match any allowed URL" in workflow.text) == (404, True)
 
 
-@pytest.mark.long
 def test_the_exporter_stays_while_hosts_go_and_leaves_with_torchserve(mar: Mar) -> None:
     with Operated() as server:
         assert server.register(mar(server, "inside", "inside")).status == 200

@@ -66,7 +66,6 @@ def test_it_goes_on_when_the_cache_was_removed(server: TorchServe, mar: Mar) -> 
         assert server.unregister(name).status == 200
 
 
-@pytest.mark.long
 def test_a_pool_that_cannot_start_says_why_in_the_model_log(mar: Mar) -> None:
     """`interpool serve` would not have started."""
     with _plain({"INTERPOOL_INTERPRETERS": "many"}) as server:

@@ -400,7 +400,6 @@ REGISTERS = """
 """
 
 
-@pytest.mark.long
 def test_classes_registered_with_transformers_are_each_archives_own(server: TorchServe) -> None:
     come_and_go(
         server,

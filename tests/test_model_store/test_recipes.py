@@ -145,7 +145,6 @@ def test_two_interpreters_answer_at_once_as_the_sources_do(
 THIRD_PARTY = STORE / "third_party"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(file.stem for file in THIRD_PARTY.glob("*.py")))
 def test_a_model_of_an_installed_package_answers_as_its_source_does(name: str, tmp_path: Path) -> None:
     """Of a package that nobody wrote for interpool, where it can be imported: see docs/models.md."""
@@ -178,7 +177,6 @@ def reference(name: str) -> list[dict[str, Any]]:
     return answers
 
 
-@pytest.mark.long
 def test_archives_answer_as_their_sources_do_without_interpool(packed: Packed, tmp_path: Path) -> None:
     (tmp_path / "requests.json").write_text(json.dumps(REQUESTS))
     archives = [packed(name).output for name in REQUESTS]

@@ -127,7 +127,6 @@ def test_what_needs_a_process_group_is_refused_with_what_to_do(project: Write, t
     assert advice.startswith("  What to do: give pack the model without what needs a process gr")
 
 
-@pytest.mark.long
 def test_a_process_group_that_was_made_when_the_model_was_built_is_named(
     project: Write, tmp_path: Path
 ) -> None:

@@ -81,7 +81,6 @@ def test_the_command_tells_what_crashes_and_what_is_missing(
     assert install.startswith("      fix: install it")
 
 
-@pytest.mark.long
 def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callable[[str], Path]) -> None:
     module("sharing")
     found = only("sharing")
@@ -91,7 +90,6 @@ def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callab
     assert found.hint.startswith("use a pool of one interpreter, or serve the models")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -107,7 +105,6 @@ def test_a_failed_import_says_why(module: Callable[[str], Path], name: str, reas
     assert found.detail == f"{reason}; an ordinary Python imports it"
 
 
-@pytest.mark.long
 def test_an_extension_that_is_bound_to_another_python_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

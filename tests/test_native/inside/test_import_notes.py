@@ -105,7 +105,6 @@ torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
     )
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("notes")
 def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after() -> None:
     for order in ("import torch; start()", "start(); import torch"):

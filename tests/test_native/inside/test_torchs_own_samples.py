@@ -27,7 +27,6 @@ def test_a_few_of_torchs_own_samples_have_the_same_answers_while_imports_are_lat
         assert len(found.touching) <= most_touching(found.entries), found.touching
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("guest", "least"), [*LEAN.items(), *WITH_THE_COMPILER.items()])
 def test_torchs_own_samples_have_the_same_answers_while_imports_are_late(guest: str, least: int) -> None:
     found = asked_again([guest], samples=3)[guest]

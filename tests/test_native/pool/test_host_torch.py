@@ -110,7 +110,6 @@ print(kept.tolist(), torch.__file__ == torch._C.__file__.rpartition("/")[0] + "/
     assert done.stdout == "[7.0, 7.0, 7.0] True\n"
 
 
-@pytest.mark.long
 def test_torch_on_a_thread_that_has_looked_for_it_when_the_pool_is_made() -> None:
     done = run_program(
         CROSSING

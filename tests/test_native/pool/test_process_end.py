@@ -175,7 +175,6 @@ print("end")
     assert done.stdout == "end\n"
 
 
-@pytest.mark.long
 def test_a_signal_ends_the_process_while_interpreters_are_at_work() -> None:
     done = run_program(
         BUSY
@@ -209,7 +208,6 @@ with manager.acquire_session() as session:
     assert done.stdout == "interrupted\ngoes on\n"
 
 
-@pytest.mark.long
 def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() -> None:
     done = run_program(
         """

@@ -181,7 +181,6 @@ def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() ->
     assert lease.endswith("'MainThread': its session was never closed and holds 1 x str")
 
 
-@pytest.mark.long
 def test_a_process_ends_while_its_pool_grows() -> None:
     done = run_program(
         """
