@@ -35,7 +35,7 @@ using Informed = void (*)(int, siginfo_t*, void*);
 // that of the handler which was the process's before.
 std::array<std::atomic<Plain>, kMaxInterpreters> plain;
 std::array<std::atomic<Informed>, kMaxInterpreters> informed;
-std::array<std::atomic<int>, kMaxInterpreters> flags;
+std::array<std::atomic<int>, kMaxInterpreters> own_flags;
 std::atomic<int> places{1};
 
 // The process that the handlers are for; 0 before there is one. A child that has not called exec yet resets
@@ -66,7 +66,7 @@ void call_all(int number, siginfo_t* info, void* context) {
   const int before = errno;
   const bool stop = tells_of_a_stop_only(*info);
   for (int place = 0, end = places.load(std::memory_order_acquire); place < end; ++place) {
-    const int own = flags[place].load(std::memory_order_acquire);
+    const int own = own_flags[place].load(std::memory_order_acquire);
     if (stop && (own & SA_NOCLDSTOP) != 0) {
       continue;
     }
@@ -95,7 +95,7 @@ bool has_handler(int place) {
 }
 
 void keep(InterpreterId id, const struct sigaction& action) {
-  flags[id].store(action.sa_flags, std::memory_order_release);
+  own_flags[id].store(action.sa_flags, std::memory_order_release);
   const bool with_info = (action.sa_flags & SA_SIGINFO) != 0;
   // The new handler first: one call too many does no harm, a signal without a handler does.
   informed[id].store(with_info ? action.sa_sigaction : nullptr, std::memory_order_release);
@@ -110,7 +110,7 @@ int flags_for_all() {
   int all = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
   for (int place = 0, end = places.load(std::memory_order_relaxed); place < end; ++place) {
     if (has_handler(place)) {
-      const int own = flags[place].load(std::memory_order_relaxed);
+      const int own = own_flags[place].load(std::memory_order_relaxed);
       all |= own & SA_ONSTACK;
       all &= own | ~SA_NOCLDSTOP;
     }

@@ -40,7 +40,7 @@ struct Description {
 
 using Key = std::tuple<dev_t, ino_t, InterpreterId>;
 
-struct Table {
+struct Locks {
   const pid_t process = getpid();
   // A leaf lock. The dynamic linker's, which owner_of_code() takes, is never taken under it: a thread that
   // loads a library has that, and may close a file.
@@ -49,15 +49,15 @@ struct Table {
   std::atomic<size_t> size{0};  // read without the lock
 };
 
-Table& table() {
-  static auto* const descriptions = new Table;
+Locks& locks() {
+  static auto* const descriptions = new Locks;
   return *descriptions;
 }
 
 // A child that is about to start another program (vfork: in its parent's memory) has none of these locks,
 // and what it closes ends none.
 bool in_child() {
-  return getpid() != table().process;
+  return getpid() != locks().process;
 }
 
 std::shared_ptr<Description> open_again(int fd) {
@@ -71,7 +71,7 @@ std::shared_ptr<Description> open_again(int fd) {
 
 // Null if the slot has no lock on the file and `make` is false, or if it cannot have any.
 std::shared_ptr<Description> description_of(const Key& key, int fd, bool make) {
-  Table& known = table();
+  Locks& known = locks();
   const std::lock_guard lock(known.mutex);
   const auto found = known.all.find(key);
   if (found != known.all.end() || !make) {
@@ -134,7 +134,7 @@ int control(int fd, int command, void* argument, const void* caller) {
 
 // By any slot.
 bool is_locked(const struct stat& file) {
-  Table& known = table();
+  Locks& known = locks();
   const std::lock_guard lock(known.mutex);
   const auto any = known.all.lower_bound({file.st_dev, file.st_ino, kHost});
   return any != known.all.end() && std::get<0>(any->first) == file.st_dev &&
@@ -148,7 +148,7 @@ void forget_locks(int fd, const void* caller) {
   }
   const Key key{file.st_dev, file.st_ino, owner_of_code(caller)};
   std::shared_ptr<Description> gone;
-  Table& known = table();
+  Locks& known = locks();
   const std::lock_guard lock(known.mutex);
   const auto found = known.all.find(key);
   if (found != known.all.end()) {
@@ -182,7 +182,7 @@ INTERPOOL_API int ip_fcntl64(int fd, int command, ...) {
 }
 
 INTERPOOL_API int ip_close(int fd) {
-  if (table().size.load(std::memory_order_relaxed) != 0) {
+  if (locks().size.load(std::memory_order_relaxed) != 0) {
     const int before = errno;
     forget_locks(fd, __builtin_return_address(0));
     errno = before;
