@@ -26,6 +26,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; if standard output takes no more, say so and exit."""
+        _open_closed_streams()
         try:
             return super().main(*args, **extra)
         except OSError as error:
@@ -84,6 +85,15 @@ class Commands(click.Group):
         from interpool.archiver_ext.commands.subcommands import commands
 
         return {str(command.name): command for command in commands}
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of a closed standard stream: else the next file would get its descriptor."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode))  # noqa: SIM115 - it stays open
 
 
 def _require_working_directory() -> None:

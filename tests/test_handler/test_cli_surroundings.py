@@ -132,6 +132,17 @@ def test_an_output_that_takes_no_more_is_a_message(command: str) -> None:
     assert done.stderr == f"interpool: {said}\n"
 
 
+@pytest.mark.parametrize("command", ["-h", "inspect m.ptpkg", "inspect m.ptpkg --json", "serve -h"])
+def test_a_closed_output_is_no_error(tmp_path: Path, command: str) -> None:
+    archive_of(tmp_path / "m.ptpkg", {})
+    code = f'"{sys.executable}" -c "from interpool.handler.cli import main; main()" {command}'
+    for redirection in (">&-", "<&- >&-", "| head -1"):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{code} {redirection}"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
