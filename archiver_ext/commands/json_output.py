@@ -1,7 +1,6 @@
-"""The option ``--json`` of all commands: one JSON value on standard output.
+"""The option ``--json`` of all commands: one JSON object on standard output.
 
-If a command fails, the value is an object whose ``error`` has the reason; the ``interpool`` command prints
-it.
+If a command fails, its ``error`` has the reason; the ``interpool`` command prints it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
 from interpool.handler.commands.common import NOT_SERVED, OTHER, fail, require_runtime_directory
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import running_addresses, running_frontend
@@ -43,7 +43,7 @@ def status(
 ) -> None:
     """Show the live pools: interpreters, models, workers, memory.
 
-    --json gives a list of the hosts' own answers; with --check, an object.
+    --json prints `pools`, a list of the pool hosts' own answers. With --check it prints `ready` and `models`.
     """
     from interpool.handler.host.status import describe_pool, unanswered
 
@@ -66,14 +66,16 @@ def status(
         show(ask_hosts, no_pool, times=times)
         return
     pools, silent = _pools(stacks)
-    if as_json:
-        print_json(pools)
-    elif not pools and not silent:
-        click.echo(no_pool)
+    facts = {"pools": pools}
     for pool in [] if as_json else pools:
         click.echo(describe_pool(pool))
     if silent:
+        record_facts(facts)
         fail(unanswered(silent), OTHER)
+    if as_json:
+        print_json(facts)
+    elif not pools:
+        click.echo(no_pool)
 
 
 def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:

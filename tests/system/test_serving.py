@@ -73,7 +73,7 @@ def test_status_shows_the_pool(server: TorchServe, inside: str) -> None:
         stdout=subprocess.PIPE,
         check=True,
     )
-    (pool,) = json.loads(printed.stdout)
+    (pool,) = json.loads(printed.stdout)["pools"]
     (host,) = server.hosts()
     assert pool["pid"] == host.pid
     assert pool["frontend_pid"] == server.frontend.pid

@@ -132,7 +132,7 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         got = answer()
         assert got is not None
         assert got.json() == [2.0, 5.0]
-        (pool,) = json.loads(run("interpool", "status", "--json"))
+        (pool,) = json.loads(run("interpool", "status", "--json"))["pools"]
         assert pool["workers"]
     finally:
         run("torchserve", "--stop")

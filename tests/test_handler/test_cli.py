@@ -22,7 +22,8 @@ from interpool.archiver_ext.commands import subcommands
 from interpool.handler.cli import exit_status, main
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.server_home import lives_in
-from interpool.handler.host import prometheus
+from interpool.handler.frontend.shim import make_private
+from interpool.handler.host import control, prometheus
 from interpool.handler.torchserve import HOME_VARIABLE
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import ArchiveError, InterpoolError
@@ -322,7 +323,7 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for command in ("home", "handler", "cmake-dir"):
         found = json.loads(run(command, "--json").stdout)
         assert found == {"path": run(command).stdout.strip()}
-    assert json.loads(run("status", "--json").stdout) == []
+    assert json.loads(run("status", "--json").stdout) == {"pools": []}
     checks = (Check("a", True, "x"), Check("b", True, "y", "do", word="WARN"), Check("c", False, "z", "do"))
     monkeypatch.setattr("interpool.handler.frontend.serving_checks.checks", lambda: ())
     for made, ok in ((checks, False), (checks[:2], True)):
@@ -336,6 +337,20 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ]
         assert found["checks"][1] == {"name": "b", "answer": "WARN", "detail": "y", "fix": "do"}
         assert run("doctor").exit_code == done.exit_code
+
+
+def test_a_host_that_does_not_answer_is_an_error_beside_the_pools_in_one_json_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
+    directory = tmp_path / "runtime" / "a-host"
+    make_private(str(directory))
+    with control.listen(directory):
+        done = run("status", "--json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert (found["pools"], found["error"]["status"]) == ([], 1)
+    assert f"{directory}: no answer in time" in found["error"]["message"]
 
 
 SHELLS = re.findall(r"_INTERPOOL_COMPLETE=(\w+)_source interpool", (ROOT / "docs/installing.md").read_text())
