@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from interpool.archiver_ext.commands.help_text import CONTEXT_SETTINGS
 from interpool.archiver_ext.commands.json_output import print_error
 from interpool.handler.commands import cache, doctor, exporter, paths, prepare, serve, status
 from interpool.handler.commands.common import NOT_PACKED, NOT_SERVED, OTHER, REFUSED, CommandFailed, fail
@@ -17,8 +18,14 @@ from interpool.handler.torchserve import running_addresses
 from interpool.native.errors import ArchiveError, InterpoolError
 
 _ERRORS_AS_JSON = "interpool.errors_as_json"
-_HELP = {"help_option_names": ["-h", "--help"]}
 _OUTPUT_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+GROUPS = {
+    "Pack": ("plan", "pack", "sign", "verify", "archive"),
+    "Serve": ("serve", "run", "exporter"),
+    "Look": ("doctor", "status", "inspect", "why", "cache"),
+    "Set up": ("home", "handler", "prepare", "cmake-dir"),
+}
+"""All commands, as ``--help`` lists them: in the order in which people need them."""
 
 
 class Commands(click.Group):
@@ -40,6 +47,20 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
         return sorted({*super().list_commands(ctx), "run", *self._archiver()})
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, names in GROUPS.items():
+            commands = [self.get_command(ctx, name) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (f"{command.name:{width}}", str(command.short_help))
+                        for command in commands
+                        if command is not None
+                    ]
+                )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note whether errors are to be JSON: before what may be wrong with the subcommand's own options."""
@@ -148,10 +169,13 @@ def _server_side() -> object:
     return ServerSide(str(paths.handler_file()), check_config, running_addresses)
 
 
-@click.group("interpool", cls=Commands, epilog=EXIT_STATUS, context_settings=_HELP)
+@click.group("interpool", cls=Commands, epilog=EXIT_STATUS, context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="interpool")
 def main() -> None:
-    """Serve ordinary PyTorch models from one process of many private interpreters."""
+    """Serve ordinary PyTorch models from one process of many private interpreters.
+
+    Start with `interpool doctor`. `interpool COMMAND -h` shows a command's options and examples.
+    """
 
 
 _COMMANDS: tuple[click.Command, ...] = (

@@ -3,53 +3,79 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from interpool.archiver_ext.commands.help_text import REPEATABLE, examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.progress import progress
 from interpool.archiver_ext.commands.server_side import ServerSide, addresses
-from interpool.archiver_ext.commands.showing import show_request
+from interpool.archiver_ext.commands.showing import curl_line, output_console, show_request
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _RUNTIMES = ("python", "python3", "LSP")
 _FILE = click.Path(path_type=Path)
 
 
-@click.command("archive", short_help="Wrap a hermetic archive into a .mar for TorchServe")
+@click.command(
+    "archive",
+    short_help="Wrap a hermetic archive into a .mar for TorchServe",
+    epilog=examples(
+        "interpool archive m.ptpkg --export-path model_store",
+        "interpool archive m.ptpkg --model-name price --version 2.0 --force",
+    ),
+)
 @click.argument("package", required=False, type=_FILE)
-@click.option("--serialized-file", type=_FILE, help="the hermetic archive, if it is not named by itself")
-@click.option("--model-name", default="", help="default: the archive's file name without its suffix")
-@click.option("-v", "--version", default=MarRequest.version, show_default=True, help="the model's version")
+@click.option("--serialized-file", type=_FILE, help="the hermetic archive, in place of PACKAGE")
+@click.option(
+    "--model-name",
+    default="",
+    metavar="NAME",
+    show_default="PACKAGE's name without its suffix",
+    help="the model's name",
+)
+@click.option("-v", "--version", default=MarRequest.version, metavar="VERSION", help="the model's version")
 @click.option(
     "--handler",
-    help="handler file, or file:function; default: interpool's own, which answers from the pool",
+    metavar="FILE[:FUNCTION]",
+    show_default="interpool's own, which answers from the pool",
+    help="the handler",
 )
 @click.option(
     "--archive-format",
     type=click.Choice(FORMATS),
     default=MarRequest.archive_format,
-    show_default=True,
-    help="zip-store and default: NAME.mar, stored or deflated; tgz: NAME.tar.gz; no-archive: a directory",
+    help="NAME.mar, stored (zip-store) or deflated (default); NAME.tar.gz (tgz); a directory (no-archive)",
 )
 @click.option(
     "--export-path",
     type=_FILE,
     default=MarRequest.export_path,
-    help="directory to write to, such as the model store; default: the current one",
+    show_default="the current directory",
+    help="directory to write to, such as the model store",
 )
 @click.option(
     "--extra-files",
     multiple=True,
     metavar="FILES",
-    help="files, wildcards or directories to put beside the package, with commas between; may be repeated",
+    help=f"files, wildcards or directories to put beside the package, with commas between{REPEATABLE}",
 )
-@click.option("--model-file", type=_FILE, help="a Python file, for handlers of your own that want one")
-@click.option("-r", "--requirements-file", type=_FILE, help="for servers with install_py_dep_per_model")
-@click.option("-c", "--config-file", type=_FILE, help="model-config.yaml")
-@click.option("--runtime", type=click.Choice(_RUNTIMES), default=MarRequest.runtime, show_default=True)
+@click.option("--model-file", type=_FILE, help="a Python file, for a handler of your own that needs one")
+@click.option(
+    "-r",
+    "--requirements-file",
+    type=_FILE,
+    help="requirements.txt, which a server with install_py_dep_per_model installs",
+)
+@click.option("-c", "--config-file", type=_FILE, help="the model's configuration, model-config.yaml")
+@click.option(
+    "--runtime", type=click.Choice(_RUNTIMES), default=MarRequest.runtime, help="the runtime in its manifest"
+)
 @click.option("-f", "--force", is_flag=True, help="replace what is there")
 @JSON
 def archive_command(
@@ -62,8 +88,8 @@ def archive_command(
 ) -> None:
     """Wrap the hermetic archive PACKAGE (m.ptpkg) into a .mar for TorchServe.
 
-    Takes torch-model-archiver's flags, in the same meaning. The archive's structure and
-    digests are checked first.
+    The flags are torch-model-archiver's, in the same meaning. First, the archive's structure and digests are
+    checked.
     """
     if (package is None) == (serialized_file is None):
         raise click.UsageError("give the archive, or --serialized-file, and not both")
@@ -79,27 +105,29 @@ def archive_command(
         extra_files=tuple(each.strip() for given in extra_files for each in given.split(",") if each.strip()),
         **options,
     )
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    with console.status(f"wrapping {named}"):
+    with progress(f"wrapping {named}"):
         report = make_mar(request, server.check_config if server else None)
+    curl = curl_line(report.output)
     if as_json:
-        print_json(report.as_dict())
+        print_json({**report.as_dict(), "curl": curl})
     else:
-        _show(console, report)
+        _show(output_console(), report, curl)
 
 
-def _show(console: Console, report: MarReport) -> None:
-    inference, management = addresses()
+def _show(console: Console, report: MarReport, curl: str) -> None:
+    _, management = addresses()
     for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {escape(warning)}")
+        console.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
     facts = f"{report.archive_format}, {report.size / 1e6:.2f} MB, {sum(report.seconds.values()):.1f} s"
     console.print(
         f"[green]wrapped[/] {escape(str(report.output))} ({facts}): "
-        f"model {escape(report.model_name)}, version {escape(report.version)}"
+        f"model {escape(report.model_name)}, version {escape(report.version)}",
+        soft_wrap=True,
     )
     console.print(
         f"next, with {escape(str(report.output.parent))} as the server's --model-store:\n"
         f'  curl -X POST "{management}/models?url={report.url}&initial_workers=1&synchronous=true"',
         markup=False,
+        soft_wrap=True,
     )
-    show_request(console, report.output, report.model_name, inference)
+    show_request(console, report.output, curl)

@@ -10,14 +10,15 @@ import click
 from rich.table import Table
 from rich.tree import Tree
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
-from interpool.archiver_ext.commands.server_side import ServerSide, addresses
+from interpool.archiver_ext.commands.server_side import ServerSide
 from interpool.archiver_ext.commands.showing import (
+    curl_line,
     modules_table,
-    output,
+    output_console,
     plain,
     request_of,
-    served_name,
     show_externs,
     show_request,
 )
@@ -35,14 +36,18 @@ _TENSORS_SHOWN = 2
 _ENTRIES_SHOWN = 12
 
 
-@click.command("inspect", short_help="Say what is in an archive, without running it")
+@click.command(
+    "inspect",
+    short_help="Say what is in an archive, without running it",
+    epilog=examples("interpool inspect m.ptpkg", "interpool inspect m.mar --json"),
+)
 @click.argument("archive", type=click.Path(path_type=Path))
 @JSON
-@click.option("--request", "body", is_flag=True, help="print the body of the request that works, and no more")
+@click.option("--request", "body", is_flag=True, help="print only the body of the request that works")
 def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     """Say what is in an archive: m.ptpkg, or the .mar around it in any format.
 
-    Runs none of its code, and believes what it says of itself: `interpool verify` checks.
+    None of its code runs. What it says of itself is shown unchecked: `interpool verify` checks it.
     """
     if body:
         content_type, content = request_of(archive)
@@ -52,13 +57,14 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
         return
     server = click.get_current_context().find_object(ServerSide)
     found = inspect_archive(archive, server.check_config if server else None)
+    curl = curl_line(archive)
     if as_json:
-        print_json(found.as_dict())
+        print_json({**found.as_dict(), "curl": curl})
     else:
-        _show(output(), found)
+        _show(output_console(), found, curl)
 
 
-def _show(console: Console, found: Inspection) -> None:
+def _show(console: Console, found: Inspection, curl: str) -> None:
     manifest = found.manifest
     made, entry = manifest["made_with"], manifest["entry"]
     _say(
@@ -73,7 +79,7 @@ def _show(console: Console, found: Inspection) -> None:
     told = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
     _say(console, f"self-test: {told}")
     _say(console, f"served: {_serving(manifest)}")
-    show_request(console, found.archive, served_name(found.archive), addresses()[0])
+    show_request(console, found.archive, curl)
     for name in manifest["data"]:
         _say(console, f"data: {name}, {_bytes(found.sizes.get(name, 0))}")
     console.print(modules_table(manifest["modules"]))

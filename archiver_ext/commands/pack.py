@@ -13,13 +13,15 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
+from interpool.archiver_ext.commands.help_text import REPEATABLE, examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
-from interpool.archiver_ext.commands.server_side import addresses
+from interpool.archiver_ext.commands.progress import progress
 from interpool.archiver_ext.commands.showing import (
+    curl_line,
     data_lines,
     modules_table,
+    output_console,
     plain,
-    served_name,
     show_externs,
     show_request,
 )
@@ -43,14 +45,15 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _declared(name: str, **settings: Any) -> Callable[[_Command], _Command]:
-    """Return the option for a field of PackOptions or Choices, with its text as help.
+    """Return the option for a field of PackOptions or Choices, with its texts as help.
 
     Args:
         name: of the field.
         settings: click's.
     """
-    (text,) = _FIELDS[name].__metadata__
-    text += "; may be repeated" if settings.get("multiple") else ""
+    text, *default = _FIELDS[name].__metadata__
+    text += REPEATABLE if settings.get("multiple") else ""
+    settings |= {"show_default": default[0]} if default else {}
     return click.option(f"--{name.replace('_', '-')}", help=text, **settings)
 
 
@@ -59,7 +62,9 @@ def _common(command: _Command) -> _Command:
     options = [
         _declared("root", type=click.Path(path_type=Path, file_okay=False)),
         _declared("inputs", default=PackOptions.inputs, metavar="SPEC|FILE"),
-        click.option("--no-inputs", is_flag=True, help="do not run the model: no self-test, fewer reasons"),
+        click.option(
+            "--no-inputs", is_flag=True, help="do not run the model: there is no self-test, and fewer reasons"
+        ),
         *(_declared(name, multiple=True, metavar="GLOB") for name in _REPEATED),
         _declared("batches", type=click.Choice(get_args(Batches))),
         _declared("grad", is_flag=True, default=None),
@@ -67,10 +72,10 @@ def _common(command: _Command) -> _Command:
         click.option(
             "--no-serve-check",
             is_flag=True,
-            help="do not try the example inputs as requests; allows models that no request can call",
+            help="do not try the example inputs as requests: for models that no request can call",
         ),
-        _declared("rtol", type=TOLERANCE, default=PackOptions.rtol, show_default=True),
-        _declared("atol", type=TOLERANCE, default=PackOptions.atol, show_default=True),
+        _declared("rtol", type=TOLERANCE, default=PackOptions.rtol, metavar="NUMBER"),
+        _declared("atol", type=TOLERANCE, default=PackOptions.atol, metavar="NUMBER"),
         click.option("-v", "--verbose", is_flag=True, help="show every module, data file and lazy import"),
         JSON,
     ]
@@ -79,12 +84,12 @@ def _common(command: _Command) -> _Command:
     return command
 
 
-def _keywords(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def _keywords(options: dict[str, Any], show_step: Progress) -> dict[str, Any]:
     """Return pack's keyword arguments for the given options of a command.
 
     Args:
         options: by parameter name.
-        progress: shows a step.
+        show_step: shows a step.
     """
     if options.pop("no_inputs"):
         if options["inputs"]:
@@ -92,12 +97,16 @@ def _keywords(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
         options["inputs"] = None
     serving = Choices(**{each.name: options.pop(each.name) for each in fields(Choices)})
     serve_check = not options.pop("no_serve_check")
-    return {**options, "serving": serving, "serve_check": serve_check, "progress": progress}
+    return {**options, "serving": serving, "serve_check": serve_check, "progress": show_step}
 
 
-@click.command("plan", short_help="Say what pack would do with a model, and why")
+@click.command(
+    "plan",
+    short_help="Say what pack would do with a model, and why",
+    epilog=examples("interpool plan mypkg.factory:build", "interpool plan mypkg.factory:build -o plan.toml"),
+)
 @click.argument("spec")
-@click.option("-o", "--output", type=_FILE, help="write the plan to this file, for pack --plan")
+@click.option("-o", "--output", type=_FILE, help="write the plan to this file, for `interpool pack --plan`")
 @_common
 def plan_command(
     spec: str,
@@ -106,17 +115,18 @@ def plan_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say what pack would do with the model that SPEC names, and why; makes no archive.
+    """Say what pack would do with the model that SPEC names, and why; make no archive.
 
-    The model is built, run on its example inputs, packed and loaded in a temporary place. A
-    package that runs goes into the archive if it is small and pure Python, and is taken from
-    the server if not; what is imported and never runs is mocked. A plan is a file to keep beside
-    the model, to change, and to give to `interpool pack --plan`.
+    The model is built, run on its example inputs, packed and loaded in a temporary place. A package that
+    runs goes into the archive if it is small and pure Python. Otherwise it is taken from the server. A
+    package that is imported and never runs is mocked.
+
+    Keep the plan beside the model, change it if you like, and give it to `interpool pack --plan`. Globs of
+    modules have torch.package's syntax (einops.**), and override the rules.
     """
-    console = Console(stderr=as_json)
-    with console.status(f"planning {spec}") as status:
+    with progress(f"planning {spec}") as show_step:
         try:
-            report = propose(spec, PackKeywords(**_keywords(options, status.update)))
+            report = propose(spec, PackKeywords(**_keywords(options, show_step)))
         except NotWorkingError as error:
             if output is None:
                 raise
@@ -124,11 +134,13 @@ def plan_command(
             raise PackError(_beside(error.message, output), error.user_traceback) from None
     if output is not None:
         write_plan(report.plan, output)
+    following = _next_command(spec, output)
     if as_json:
-        print_json(report.as_dict())
+        print_json({**report.as_dict(), "next": following})
         return
+    console = output_console()
     _show_report(console, report, verbose)
-    console.print(f"next: {_next_command(spec, output)}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"next: {following}", markup=False, soft_wrap=True)
 
 
 def _next_command(spec: str, plan_file: Path | None) -> str:
@@ -155,10 +167,17 @@ def _beside(message: str, output: Path) -> str:
     )
 
 
-@click.command("pack", short_help="Pack a model into a hermetic archive")
+@click.command(
+    "pack",
+    short_help="Pack a model into a hermetic archive",
+    epilog=examples(
+        "interpool pack mypkg.factory:build -o m.ptpkg",
+        "interpool pack mypkg.factory:build --plan plan.toml -o m.ptpkg",
+    ),
+)
 @click.argument("spec")
 @click.option("-o", "--output", required=True, type=_FILE, help="the archive to write")
-@click.option("--plan", "plan_file", type=_FILE, help="a plan to follow as it is, from interpool plan")
+@click.option("--plan", "plan_file", type=_FILE, help="a plan of `interpool plan`, to follow as it is")
 @_common
 def pack_command(
     spec: str,
@@ -170,18 +189,21 @@ def pack_command(
 ) -> None:
     """Pack the model that SPEC names (mypkg.factory:build) into a hermetic archive.
 
-    A function is called without arguments, any other object is packed itself. Example inputs,
-    from a function `example_inputs` beside it or --inputs, and the answer to them go in as a
-    self-test, and as a request over HTTP that was seen to work. Of several globs that match a
-    module, the first of deny, mock, extern, intern wins.
+    A function is called without arguments. Any other object is packed itself. Example inputs come from
+    --inputs, or from a function `example_inputs` beside SPEC. They and the answer to them go into the
+    archive: as a self-test, and as a request over HTTP that was seen to work.
+
+    Globs of modules have torch.package's syntax (einops.**), and override the plan and the rules. Of several
+    that match a module, the first of deny, mock, extern, intern wins.
     """
-    console = Console(stderr=as_json)
-    with console.status(f"packing {spec}") as status:
+    with progress(f"packing {spec}") as show_step:
         plan = read_plan(plan_file) if plan_file is not None else None
-        report = pack(spec, output, plan=plan, **_keywords(options, status.update))
+        report = pack(spec, output, plan=plan, **_keywords(options, show_step))
+    curl = curl_line(report.output) if report.request is not None else ""
     if as_json:
-        print_json(report.as_dict())
+        print_json({**report.as_dict(), "curl": curl})
         return
+    console = output_console()
     _show_report(console, report, verbose)
     alone = "" if report.kind == "handler" else ", and each request is answered alone"
     without = f"(no example inputs: no self-test{alone})"
@@ -191,18 +213,17 @@ def pack_command(
         f"[green]packed[/] {plain(str(report.output))} ({report.kind}, {report.size / 1e6:.2f} MB; "
         f"{written:.1f} s to write it, {sum(report.seconds.values()) - written:.1f} s to build, run, scan "
         f"and try it); it was loaded in a fresh process {tried}",
-        highlight=False,
+        soft_wrap=True,
     )
-    if report.request is not None:
-        show_request(console, report.output, served_name(report.output), addresses()[0])
+    show_request(console, report.output, curl)
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:
     """Show what the user must check first; the rest is counted, unless ``verbose``."""
     for warning in report.warnings:
-        console.print(f"[yellow]warning:[/] {_lines(warning)}", highlight=False)
+        console.print(f"[yellow]warning:[/] {_lines(warning)}")
     for correction in report.corrections:
-        console.print(f"[yellow]corrected:[/] {plain(correction)}", highlight=False)
+        console.print(f"[yellow]corrected:[/] {plain(correction)}")
     if report.plan.proposals:
         table = Table("action", "package", "why, and the line that asked for it", title="to decide about")
         for each in report.plan.proposals:
@@ -212,19 +233,18 @@ def _show_report(console: Console, report: PlanReport | PackReport, verbose: boo
         if each.action == "mock" and each.origin is not Origin.USER:
             console.print(
                 f"[yellow]mocked:[/] {plain(each.glob)}: if requests may need it, add an example input that "
-                f"does, or --extern '{plain(each.glob)}'",
-                highlight=False,
+                f"does, or --extern '{plain(each.glob)}'"
             )
     console.print(modules_table(report.modules, verbose))
     show_externs(console, report.externs)
     for line in data_lines(report.plan.data, verbose):
-        console.print(line, highlight=False)
+        console.print(line)
     if verbose:
         for lazy in report.lazy:
-            console.print(f"lazy import: {_lines(lazy)}", highlight=False)
+            console.print(f"lazy import: {_lines(lazy)}")
     elif report.lazy:
         count = f"{len(report.lazy)} lazy import{'s' * (len(report.lazy) > 1)}"
-        console.print(f"{count} that did not run: interpool plan -v {plain(report.spec)}", highlight=False)
+        console.print(f"{count} that did not run: interpool plan -v {plain(report.spec)}")
 
 
 def _lines(text: str) -> str:

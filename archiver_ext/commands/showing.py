@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.archive.format import Origin, member_name
 from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
@@ -32,7 +33,7 @@ _FEW_FILES = 3
 _WIDE = 1_000
 
 
-def output() -> Console:
+def output_console() -> Console:
     """Return a console for standard output that wraps lines only for people."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
@@ -107,7 +108,7 @@ def show_externs(console: Console, externs: list[Extern]) -> None:
     if not externs:
         return
     listed = ", ".join(sorted({_extern(each) for each in externs}))
-    console.print(f"the server must have: {plain(listed)}", highlight=False)
+    console.print(f"the server must have: {plain(listed)}")
 
 
 def _extern(extern: Extern) -> str:
@@ -116,25 +117,22 @@ def _extern(extern: Extern) -> str:
     return f"{extern['distribution']} {extern['version']}"
 
 
-def show_request(console: Console, archive: Path, model_name: str, address: str) -> None:
-    """Print the command line of a working request, if the archive contains one.
+def show_request(console: Console, archive: Path, curl: str) -> None:
+    """Print the command line of a working request.
 
     Args:
         console: the output.
         archive: a hermetic archive or a .mar.
-        model_name: the registered name.
-        address: the server's inference address.
+        curl: the command line, from ``curl_line``; nothing is printed if it is "".
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
     """
-    line = curl_line(archive, model_name, address)
-    if line:
+    if curl:
         needed = "".join(f", and {each}" for each in _settings_needed(archive))
-        console.print(
-            f"a request that works, once it is registered as {plain(model_name)}{needed}:", highlight=False
-        )
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        name = plain(_served_name(archive))
+        console.print(f"a request that works, once it is registered as {name}{needed}:")
+        console.print(f"  {curl}", markup=False, soft_wrap=True)
 
 
 def _settings_needed(archive: Path) -> list[str]:
@@ -153,13 +151,11 @@ def _settings_needed(archive: Path) -> list[str]:
     ]
 
 
-def curl_line(archive: Path, model_name: str, address: str) -> str:
-    """Return the command line of an archive's request; "" if it contains none.
+def curl_line(archive: Path) -> str:
+    """Return the command line of an archive's request to the server of this machine; "" if it contains none.
 
     Args:
         archive: a hermetic archive, or a .mar of any format that contains one.
-        model_name: the registered name.
-        address: the server's inference address.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
@@ -167,7 +163,7 @@ def curl_line(archive: Path, model_name: str, address: str) -> str:
     content_type, body = request_of(archive)
     if not content_type:
         return ""
-    url = shlex.quote(f"{address}/predictions/{quote(model_name)}")
+    url = shlex.quote(f"{addresses()[0]}/predictions/{quote(_served_name(archive))}")
     asked = f"curl -sS -X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
     try:
         text = body.decode()
@@ -190,12 +186,8 @@ def request_of(archive: Path) -> tuple[str, bytes]:
         return ("", b"") if request is None or body is None else (request["content_type"], body)
 
 
-def served_name(archive: Path) -> str:
-    """Return the default name under which an archive is registered.
-
-    Raises:
-        ArchiveError: missing, damaged, or without a manifest.
-    """
+def _served_name(archive: Path) -> str:
+    """Return the default name under which an archive is registered."""
     with open_archive(archive) as opened:
         name = opened.wrapping.model.get("modelName") if opened.wrapping else None
     return str(name or archive.name.partition(".")[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.commands.archive import archive_command
+from interpool.archiver_ext.commands.help_text import CONTEXT_SETTINGS
 from interpool.archiver_ext.commands.inspect import inspect_command
 from interpool.archiver_ext.commands.pack import pack_command, plan_command
 from interpool.archiver_ext.commands.verify import sign_command, verify_command
@@ -26,5 +27,5 @@ commands: list[click.Command] = [
     archive_command,
 ]
 for _command in commands:
-    # Set the group's help options here, too: click keeps those of the first call.
-    _command.context_settings.setdefault("help_option_names", ["-h", "--help"])
+    # Set the group's settings here, too: click keeps the help options of the first call.
+    _command.context_settings = CONTEXT_SETTINGS

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from interpool.archiver_ext.commands.help_text import REPEATABLE, examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
-from interpool.archiver_ext.commands.server_side import addresses
-from interpool.archiver_ext.commands.showing import served_name, show_request
+from interpool.archiver_ext.commands.progress import progress
+from interpool.archiver_ext.commands.showing import curl_line, output_console, show_request
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
 from interpool.native.errors import ArchiveError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
+_OF_THE_MANIFEST: dict[str, Any] = {
+    "type": TOLERANCE,
+    "metavar": "NUMBER",
+    "show_default": "the manifest's",
+}
 
 
-@click.command("verify", short_help="Prove an archive: digests, signature, self-test")
+@click.command(
+    "verify",
+    short_help="Prove an archive: digests, signature, self-test",
+    epilog=examples("interpool verify m.ptpkg", "interpool verify m.ptpkg --key pub.pem"),
+)
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.option(
     "--key",
@@ -29,12 +43,12 @@ PASSWORD_VARIABLE = "INTERPOOL_KEY_PASSWORD"
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PUB.pem",
-    help="public key: the archive must be signed by it, or by another one given; may be repeated",
+    help=f"public key; one of those given must have signed the archive{REPEATABLE}",
 )
-@click.option("--require-signature", is_flag=True, help="refuse to go without a --key")
-@click.option("--no-self-test", is_flag=True, help="run none of its code")
-@click.option("--rtol", type=TOLERANCE, help="of the answers; default: the manifest's")
-@click.option("--atol", type=TOLERANCE, help="of the answers; default: the manifest's")
+@click.option("--require-signature", is_flag=True, help="fail if no --key is given")
+@click.option("--no-self-test", is_flag=True, help="run none of the archive's code")
+@click.option("--rtol", help="relative tolerance of the self-test", **_OF_THE_MANIFEST)
+@click.option("--atol", help="absolute tolerance of the self-test", **_OF_THE_MANIFEST)
 @JSON
 def verify_command(
     archive: Path,
@@ -47,37 +61,44 @@ def verify_command(
 ) -> None:
     """Prove an archive: m.ptpkg, or the m.mar (also .tar.gz, or a directory) around it.
 
-    In this order: its structure, its manifest, the digest of every file in it, its signature,
-    what it needs of this machine, and last its self-test, in a fresh interpreter. Without keys
-    the signature is not checked. Nothing in the archive runs before the self-test.
+    The checks come in this order: its structure, its manifest, the digest of every file in it, its signature,
+    what it needs of this machine, and its self-test. The self-test runs in a fresh interpreter. Nothing in
+    the archive runs before it. Without keys the signature is not checked.
     """
-    console = Console(stderr=True)
     try:
-        report = verify_archive(
-            archive,
-            keys=keys,
-            require_signature=require_signature,
-            self_test=not no_self_test,
-            rtol=rtol,
-            atol=atol,
-            watch=None if as_json else lambda name, _file: console.status(name),
-        )
+        with progress(f"verifying {archive}") as show_step:
+            report = verify_archive(
+                archive,
+                keys=keys,
+                require_signature=require_signature,
+                self_test=not no_self_test,
+                rtol=rtol,
+                atol=atol,
+                watch=lambda stage, _file: nullcontext(show_step(f"verifying {archive}: {stage}")),
+            )
     except ArchiveError as error:
         refused = report_of(error)
         if refused is not None and as_json:
             record_facts(refused.as_dict())
         elif refused is not None:
-            _show(Console(), refused)
+            _show(output_console(), refused)
         raise
+    curl = curl_line(archive)
     if as_json:
-        print_json(report.as_dict())
+        print_json({**report.as_dict(), "curl": curl})
     else:
-        console = Console()
+        console = output_console()
         _show(console, report)
-        show_request(console, archive, served_name(archive), addresses()[0])
+        show_request(console, archive, curl)
 
 
-@click.command("sign", short_help="Sign an archive with a private key")
+@click.command(
+    "sign",
+    short_help="Sign an archive with a private key",
+    epilog=examples(
+        "interpool sign m.ptpkg --key key.pem", "interpool sign m.ptpkg --key key.pem -o signed.ptpkg"
+    ),
+)
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.option(
     "--key",
@@ -90,15 +111,23 @@ def verify_command(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="the signed archive; default: in place",
+    show_default="in place",
+    help="the signed archive",
 )
-@click.option("--ask-password", is_flag=True, help=f"ask for the key's password; else {PASSWORD_VARIABLE}")
+@click.option(
+    "--ask-password",
+    is_flag=True,
+    help=f"ask for the key's password, which is {PASSWORD_VARIABLE} otherwise",
+)
 @JSON
 def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool, as_json: bool) -> None:
-    """Sign an archive with a private key, or sign it again.
+    r"""Sign an archive with a private key, or sign it again.
 
-    Make a pair of keys with `openssl ecparam -name prime256v1 -genkey -noout -out key.pem`
-    and `openssl ec -in key.pem -pubout -out pub.pem`.
+    Make a pair of keys with these commands, and give pub.pem to those who verify:
+
+    \b
+      openssl ecparam -name prime256v1 -genkey -noout -out key.pem
+      openssl ec -in key.pem -pubout -out pub.pem
     """
     password = os.environ.get(PASSWORD_VARIABLE)
     if ask_password:
@@ -122,10 +151,8 @@ def _show(console: Console, report: VerifyReport) -> None:
             mark, said = "[yellow]skipped[/]", stage.skipped
         else:
             mark, said = "[green]ok[/]     ", stage.checked
-        console.print(
-            f"{mark} {stage.name:<9} {escape(said)} ({stage.seconds:.2f} s)", highlight=False, soft_wrap=True
-        )
+        console.print(f"{mark} {stage.name:<9} {escape(said)} ({stage.seconds:.2f} s)", soft_wrap=True)
         for warning in stage.warnings:
-            console.print(f"        [yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+            console.print(f"        [yellow]warning:[/] {escape(warning)}", soft_wrap=True)
     if report.refusal is None:
-        console.print(f"[green]verified[/] {escape(report.archive)}", highlight=False, soft_wrap=True)
+        console.print(f"[green]verified[/] {escape(report.archive)}", soft_wrap=True)

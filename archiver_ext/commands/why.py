@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.tree import Tree
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
-from interpool.archiver_ext.commands.showing import output, plain
+from interpool.archiver_ext.commands.showing import output_console, plain
 from interpool.archiver_ext.inspect.import_chains import Why, why
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.archiver_ext.source_lines import source_line
@@ -28,23 +29,27 @@ _PICKLES = {
 }
 
 
-@click.command("why", short_help="Say which imports brought a module into an archive")
+@click.command(
+    "why",
+    short_help="Say which imports brought a module into an archive",
+    epilog=examples("interpool why m.ptpkg numpy", "interpool why m.mar mypkg.nets --all"),
+)
 @click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("module")
-@click.option("--all", "show_all", is_flag=True, help="show every chain, not only the shortest")
+@click.option("--all", "show_all", is_flag=True, help="show every chain, not only the shortest ones")
 @JSON
 def why_command(archive: Path, module: str, show_all: bool, as_json: bool) -> None:
     """Say which imports brought MODULE, or a module below it, into an archive.
 
-    ARCHIVE is m.ptpkg, or m.mar around it. Chains start at the packed object and end at
-    MODULE, shortest first, with the line of each import. None of the archive's code runs.
+    ARCHIVE is m.ptpkg, or m.mar around it. Chains start at the packed object and end at MODULE. The shortest
+    come first, with the line of each import. None of the archive's code runs.
     """
     with open_archive(archive) as opened:
         answer = why(opened, module, **({"most": None} if show_all else {}))
     if as_json:
         print_json(answer.as_dict())
     else:
-        _show(output(), answer)
+        _show(output_console(), answer)
 
 
 def _show(console: Console, answer: Why) -> None:

@@ -18,33 +18,33 @@ from interpool.native.archive.format import TOLERANCES_BELOW, is_tolerance
 
 Progress = Callable[[str], None]
 
-_GLOBS = "globs in torch.package's syntax (einops.**), which override plan and rules"
-
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
     """Options of packing. The text in each field's type describes it; the commands show it as help.
 
-    If a field takes several globs, a text is one glob.
+    A second text says what the default means. If a field takes several globs, a text is one glob. Globs of
+    modules have torch.package's syntax (``einops.**``), and override the plan and the rules.
     """
 
     root: Annotated[
-        Path | None, "your project's directory, which is put on sys.path; default: the current one"
+        Path | None, "your project's directory, which is put on sys.path", "the current directory"
     ] = None
     inputs: Annotated[
         str | None,
-        "example inputs: a SPEC, a .json or a .pt file; default: example_inputs beside SPEC, if it exists",
+        "example inputs: a SPEC, a .json or a .pt file",
+        "example_inputs beside SPEC, if it exists",
     ] = ""
     """None does not run the model, and leaves out the self-test."""
-    intern: Annotated[Iterable[str], f"modules to put into the archive: {_GLOBS}"] = ()
+    intern: Annotated[Iterable[str], "modules to put into the archive"] = ()
     """The first match of deny, mock, extern, intern decides."""
-    extern: Annotated[Iterable[str], f"modules to take from the server: {_GLOBS}"] = ()
-    mock: Annotated[Iterable[str], f"modules to replace by a mock: {_GLOBS}"] = ()
-    deny: Annotated[Iterable[str], f"modules to refuse: {_GLOBS}"] = ()
+    extern: Annotated[Iterable[str], "modules to take from the server"] = ()
+    mock: Annotated[Iterable[str], "modules to replace by a mock"] = ()
+    deny: Annotated[Iterable[str], "modules to refuse"] = ()
     data: Annotated[
         Iterable[str],
-        "files below the root that the code opens without pack's notice, as globs such as "
-        "'mypkg/vocab/*.txt'; the archive's code finds them through __file__ and importlib.resources",
+        "files below the root that the code opens without pack's notice, such as 'mypkg/vocab/*.txt'; "
+        "the archive's code finds them through __file__ and importlib.resources",
     ] = ()
     rtol: Annotated[float, "relative tolerance of the self-test"] = 1e-4
     atol: Annotated[float, "absolute tolerance of the self-test"] = 1e-5

@@ -24,13 +24,14 @@ CONVENTION = "serving"
 class Choices:
     """Choices of serving; None means no choice.
 
-    The text in each field's type describes it; the commands show it as help.
+    The texts in each field's type describe it, and what the default means; the commands show them as help.
     """
 
     batches: Annotated[
         Batches | None,
         "how requests become calls: stack (each is one sample), batch (each is a batch) or each "
-        "(one call for each); default: the first of these that answers the example inputs correctly",
+        "(one call for each)",
+        "the first that answers the example inputs correctly",
     ] = None
     grad: Annotated[bool | None, "the module's forward computes gradients"] = None
     train_mode: Annotated[bool | None, "keep the mode in which the module was built"] = None

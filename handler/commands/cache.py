@@ -9,24 +9,32 @@ from dataclasses import asdict
 
 import click
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.progress import progress
 
 
-@click.command(short_help="Show the cache of private copies, or clean it")
-@click.option("--remove", is_flag=True, help="remove now what no process has used for so long")
+@click.command(
+    short_help="Show the cache of private copies, or clean it",
+    epilog=examples("interpool cache", "interpool cache --remove --unused-for 7"),
+)
+@click.option("--remove", is_flag=True, help="remove the copies that no process has used for too long")
 @click.option(
     "--unused-for",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="with --remove: 0 is all that no process uses now  [default: by the cache's own limits]",
+    show_default="the cache's own limits",
+    help="with --remove: how long that is; 0 removes all that no process uses now",
 )
 @JSON
 def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     """Show the cache of private copies, or remove what is not used any more.
 
     There is a set of copies for each Python, torch and build of interpool. A start that needs removed copies
-    is slower. What a living process uses is never removed. The cache is kept within the
-    limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB. --remove applies these limits at once.
+    is slower. What a living process uses is never removed.
+
+    Running pools keep the cache within the limits INTERPOOL_CACHE_DAYS and INTERPOOL_CACHE_GB. --remove
+    applies these limits at once.
     """
     from interpool.native.provision.cache_limits import DAY_S, Limits, limits
     from interpool.native.provision.inventory import describe, inventory, rule, size
@@ -40,13 +48,14 @@ def cache(remove: bool, unused_for: float | None, as_json: bool) -> None:
     root, own = cache_root(), limits()
     with contextlib.suppress(FileNotFoundError):
         os.listdir(root)  # raises if the cache cannot be read, which must not look like an empty one
+    if remove and unused_for is None and own == Limits():
+        raise click.UsageError("the cache has no limits: say how long with --unused-for")
     removed: list[str] = []
     before = 0
     if remove:
-        if unused_for is None and own == Limits():
-            raise click.UsageError("the cache has no limits: say how long with --unused-for")
-        before = disk_bytes(root)
-        gone = clean(root, own if unused_for is None else Limits(unused_for * DAY_S))
+        with progress(f"cleaning {root}"):
+            before = disk_bytes(root)
+            gone = clean(root, own if unused_for is None else Limits(unused_for * DAY_S))
         removed = [str(path.relative_to(root)) for path in gone]
     found, total = inventory(root), disk_bytes(root)
     freed = before - total if remove else 0

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.progress import announce
 from interpool.handler.commands.common import OTHER
 from interpool.handler.frontend import shim
 
@@ -32,29 +34,41 @@ def _settings_check() -> Check:
     return Check("settings", True, f"the environment sets {', '.join(given) or 'none'}")
 
 
-@click.command(short_help="Check this machine, a library or an archive")
+@click.command(
+    short_help="Check this machine, a library or an archive",
+    epilog=examples(
+        "interpool doctor",
+        "interpool doctor --imports numpy my_extension",
+        "interpool doctor --run trial:work",
+        "interpool doctor --mar m.mar",
+    ),
+)
 @click.option("--imports", is_flag=True, help="try whether private interpreters can import these modules")
 @click.option("--run", is_flag=True, help="try whether these functions compute in private interpreters")
-@click.option("--mar", type=click.Path(exists=True, path_type=Path), help="try whether a pool can serve this")
+@click.option(
+    "--mar",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="ARCHIVE",
+    help="try whether a pool can serve this archive",
+)
 @click.argument("names", nargs=-1, metavar="[--imports MODULE... | --run MODULE:FUNCTION...]")
 @JSON
 def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], as_json: bool) -> None:
-    """Check whether this machine can do it; every line says how to fix what is wrong.
+    """Check whether interpool works on this machine; each line says how to fix what is wrong.
 
-    It ends with 1 if a line says FAIL, which something does not work with. WARN says what to know about
-    something that works, and fails nothing.
+    FAIL marks what does not work; the exit status is 1 then. WARN marks what works, and says what to know
+    about it.
 
-    `interpool doctor --imports numpy my_extension` imports each module into two private
-    interpreters at once, in a process of its own: a crash is a line of the answer. It says no
-    more than "imports": many libraries fail only when they are used.
+    --imports imports each module into two private interpreters at once. It does so in a process of its own,
+    so that a crash is a line of the answer. Many libraries fail only when they are used: try these with
+    --run.
 
-    `interpool doctor --run trial:work` calls a function of yours, without arguments, in two private
-    interpreters and in the host program at once, again and again, and compares what it answers
-    with an ordinary Python's.
+    --run calls functions of yours, without arguments, again and again: in two private interpreters and in the
+    host program at once. It compares their answers with an ordinary Python's.
 
-    `interpool doctor --mar model.mar` tries whether a pool can serve an archive, as a server with this
-    environment does when it is registered: a .mar, a .tar.gz, a directory or a .ptpkg; one that was made
-    without interpool as with INTERPOOL_ORDINARY_ARCHIVES=pool.
+    --mar tries whether a pool can serve an archive: a .mar, a .tar.gz, a directory or a .ptpkg. It does what
+    a server with this environment does when the archive is registered. An archive that was made without
+    interpool is tried as with INTERPOOL_ORDINARY_ARCHIVES=pool.
     """
     from interpool.handler.frontend.serving_checks import checks as serving_checks
     from interpool.handler.host.mar_trial import checks as mar_checks
@@ -71,6 +85,7 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], a
     if run and (bad := [name for name in names if not all(name.partition(":"))]):
         raise click.UsageError(f"--run takes MODULE:FUNCTION, and {bad[0]!r} is no such thing")
     checks: Iterable[Check]
+    announce(f"checking {mar or ', '.join(names) or 'this machine'}")
     if imports:
         checks = import_checks(names)
     elif run:

@@ -11,8 +11,11 @@ import sys
 
 import click
 
+from interpool.archiver_ext.commands.help_text import examples
+from interpool.archiver_ext.commands.progress import announce
 from interpool.handler.commands.common import NOT_SERVED, fail, require_runtime_directory
 from interpool.handler.commands.exporter import METRICS_ADDRESS
+from interpool.handler.commands.serve_help import ServeCommand
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import HOME_VARIABLE, running_frontend
 from interpool.native.upstream.requirements import pip_install
@@ -25,18 +28,35 @@ _START = "from ts.model_server import start; sys.exit(start())"
 
 
 @click.command(
+    cls=ServeCommand,
     short_help="Run torchserve with the overlay",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     add_help_option=False,
+    options_metavar="[OPTIONS] [TORCHSERVE'S FLAGS]",
+    epilog=examples(
+        "interpool serve --model-store model_store --models m.mar",
+        "interpool serve --stop",
+    ),
 )
+@click.option(
+    "--direct",
+    is_flag=False,
+    flag_value="",  # so that an option without its address is refused with the same words as an empty one
+    metavar="HOST:PORT|unix:/PATH",
+    envvar=DIRECT_ADDRESS,
+    show_envvar=True,
+    help="address at which the pool answers HTTP itself, as docs/direct.md says",
+)
+@click.option("--no-wait", is_flag=True, help="return at once, not when the server in the background listens")
+@click.option("-h", "--help", "is_help", is_flag=True, help="show this message, and torchserve's own flags")
 @click.pass_context
-def serve(ctx: click.Context) -> None:
-    """Run torchserve with the overlay; takes torchserve's own flags.
+def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) -> None:
+    """Start TorchServe with pools in place of its worker processes; stop it with --stop.
 
-    `interpool serve --foreground --model-store DIR` serves until it is interrupted, or gets SIGTERM. Without
-    --foreground it returns when the server listens, which goes on in the background until
-    `interpool serve --stop`; with --no-wait it returns at once. With --direct HOST:PORT, or unix:PATH,
-    the pool answers HTTP there itself; see docs/direct.md.
+    The command starts `torchserve` with the overlay. It takes torchserve's own flags, which stand below.
+
+    With --foreground it serves until it is interrupted, or gets SIGTERM. Otherwise the server goes on in the
+    background. The command then returns when the server listens.
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.serving_checks import java_path, missing_java
@@ -49,11 +69,12 @@ def serve(ctx: click.Context) -> None:
             f"TorchServe takes no {package}: wrap it first, with `interpool archive {package} --export-path "
             "MODEL_STORE`, and name the .mar"
         )
-    ctx.args = [argument for argument in ctx.args if argument != "--no-wait"]
-    _take_direct_address(ctx)
-    if asked & {"--help", "-h"}:
+    if is_help:
         click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
-    if asked.isdisjoint({"--stop", "--version", "-v", "--help", "-h"}):
+        ctx.args = ["--help"]
+    elif direct is not None:
+        _use_direct_address(direct)
+    if not is_help and asked.isdisjoint({"--stop", "--version", "-v"}):
         if java_path() is None:
             missing = missing_java()
             fail(f"TorchServe needs Java: {missing.detail}\n  What to do: {missing.hint}", NOT_SERVED)
@@ -90,41 +111,33 @@ def serve(ctx: click.Context) -> None:
         start += f"from interpool.handler.host.draining import drain_on_sigterm as d; d({drain_s}); "
     if start:
         command = [sys.executable, "-P", "-c", f"import sys; {start}{_START}", *ctx.args]
-    if "--start" not in ctx.args or not asked.isdisjoint({"--foreground", "--no-wait"}):
+    if "--start" not in ctx.args or no_wait or "--foreground" in asked:
         os.execv(command[0], command)
     else:
         _start_and_wait(command)
 
 
-def _take_direct_address(ctx: click.Context) -> None:
-    """Take ``--direct ADDRESS`` from the arguments and pass it to the pool's host, in the environment."""
-    words = iter(ctx.args)
-    ctx.args = []
-    for word in words:
-        name, equals, address = word.partition("=")
-        if name == "--direct":
-            address = address if equals else next(words, "")
-            if not address:
-                raise click.UsageError("--direct needs an address: HOST:PORT, or unix:/PATH")
-            os.environ[DIRECT_ADDRESS] = address
-        else:
-            ctx.args.append(word)
-    if chosen := os.environ.get(DIRECT_ADDRESS):
-        from interpool.handler.direct.listening import Address
+def _use_direct_address(address: str) -> None:
+    """Check the direct address, and pass it to the pool's host, in the environment."""
+    from interpool.handler.direct.listening import Address
 
-        Address.of_text(chosen)
-        if missing := [
-            name for name in ("uvicorn", "uvloop", "aiohttp") if importlib.util.find_spec(name) is None
-        ]:
-            fail(f"the direct address needs {missing[0]}: pip install 'interpool[direct]'", NOT_SERVED)
+    if not address:
+        raise click.UsageError("--direct needs an address: HOST:PORT, or unix:/PATH")
+    Address.of_text(address)
+    if missing := [
+        name for name in ("uvicorn", "uvloop", "aiohttp") if importlib.util.find_spec(name) is None
+    ]:
+        fail(f"the direct address needs {missing[0]}: pip install 'interpool[direct]'", NOT_SERVED)
+    os.environ[DIRECT_ADDRESS] = address
 
 
 def _start_and_wait(command: list[str]) -> None:
     from interpool.handler.frontend.starting import await_server
 
+    announce("starting TorchServe")
     if status := subprocess.run(command, check=False).returncode:
         sys.exit(status)
-    served = await_server(lambda text: click.echo(f"interpool: {text}"))
+    served = await_server(announce)
     click.echo(f"interpool: {served}")
 
 

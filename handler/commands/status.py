@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
 from interpool.handler.commands.common import NOT_SERVED, OTHER, fail, require_runtime_directory
 from interpool.handler.frontend import shim
@@ -24,24 +25,32 @@ Exit status of --check, for probes:
 """
 
 
-@click.command(epilog=CHECK_STATUS, short_help="Show the live pools, or whether a model is ready")
+@click.command(
+    short_help="Show the live pools, or whether a model is ready",
+    epilog=CHECK_STATUS + "\n" + examples("interpool status", "interpool status --check m"),
+)
 @JSON
-@click.option("--stacks", is_flag=True, help="show every interpreter's Python stacks, too")
-@click.option("--watch", is_flag=True, help="show it again every second, until interrupted")
-@click.option("--times", type=click.IntRange(min=1), help="with --watch: this often, instead of for ever")
-@click.option("--check", metavar="MODEL", help="say whether MODEL, or MODEL/VERSION, is ready; *: all")
+@click.option("--stacks", is_flag=True, help="also show every interpreter's Python stacks")
+@click.option("--watch", is_flag=True, help="show them again every second, until interrupted")
+@click.option(
+    "--times",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="until interrupted",
+    help="with --watch: how many times to show them",
+)
+@click.option("--check", metavar="MODEL", help="say whether MODEL, MODEL/VERSION or '*' (all) is ready")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     metavar="SECONDS",
     help="with --check: how long a call may wait for an interpreter",
 )
 def status(
     as_json: bool, stacks: bool, watch: bool, times: int | None, check: str | None, patience: float
 ) -> None:
-    """Show the live pools: interpreters, models, workers, memory.
+    """Show this user's live pools: interpreters, models, workers, memory.
 
     --json prints `pools`, a list of the pool hosts' own answers. With --check it prints `ready` and `models`.
     """

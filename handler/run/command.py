@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -10,26 +11,93 @@ import sys
 
 import click
 
+from interpool.archiver_ext.commands.help_text import examples
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import ServeError
 from interpool.handler.torchserve import ENVELOPES
 from interpool.native.torchserve import MOST_REQUEST_BYTES
 
+logger = logging.getLogger("interpool.direct")
+_SECONDS = click.FloatRange(min=0, min_open=True)
 
-@click.command("run", short_help="Serve archives without TorchServe")
+
+@click.command(
+    "run",
+    short_help="Serve archives without TorchServe",
+    epilog=examples("interpool run m.mar", "interpool run price=m.ptpkg --port 8090"),
+)
 @click.argument("archives", nargs=-1, required=True, metavar="[NAME=]ARCHIVE...")
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen at")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True)
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    metavar="N",
+    help="port to listen at; 0 takes one that is free",
+)
 @click.option("--uds", metavar="PATH", help="listen at this unix socket instead")
-@click.option("--interpreters", type=click.IntRange(1, 256), help="in the pool; by default one for each core")
-@click.option("--workers", type=click.IntRange(min=1), help="batches of a model that may be in flight")
-@click.option("--batch-size", type=click.IntRange(min=1), help="the most requests in a batch")
-@click.option("--max-batch-delay", type=click.IntRange(min=0), metavar="MS", help="that a batch waits")
-@click.option("--queue", type=click.IntRange(min=1), help="the most requests of a model that wait")
-@click.option("--response-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
-@click.option("--client-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
-@click.option("--service-envelope", type=click.Choice(ENVELOPES), help="the form of requests and answers")
-@click.option("--max-request-size", type=click.IntRange(min=1), metavar="BYTES")
+@click.option(
+    "--interpreters",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    show_default="INTERPOOL_INTERPRETERS, else cores",
+    help="interpreters in the pool",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="minWorkers, else 4 for each interpreter",
+    help="the most batches of a model that are in flight",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="batchSize, else 1",
+    help="the most requests in a batch",
+)
+@click.option(
+    "--max-batch-delay",
+    type=click.IntRange(min=0),
+    metavar="MS",
+    show_default="maxBatchDelay, else 100",
+    help="how long a batch waits for more requests",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="jobQueueSize, else 100",
+    help="the most requests of a model that wait",
+)
+@click.option(
+    "--response-timeout",
+    type=_SECONDS,
+    metavar="SECONDS",
+    show_default="responseTimeout, else 120",
+    help="how long a model may take for a batch",
+)
+@click.option(
+    "--client-timeout",
+    type=_SECONDS,
+    metavar="SECONDS",
+    show_default="clientTimeoutInMills, else none",
+    help="how long a request may go unanswered",
+)
+@click.option(
+    "--service-envelope",
+    type=click.Choice(ENVELOPES),
+    show_default="none",
+    help="the form of requests and answers",
+)
+@click.option(
+    "--max-request-size",
+    type=click.IntRange(min=1),
+    default=MOST_REQUEST_BYTES,
+    metavar="BYTES",
+    help="the size above which a request is refused",
+)
 def run(
     archives: tuple[str, ...],
     host: str,
@@ -43,12 +111,13 @@ def run(
     response_timeout: float | None,
     client_timeout: float | None,
     service_envelope: str | None,
-    max_request_size: int | None,
+    max_request_size: int,
 ) -> None:
     """Serve archives over TorchServe's inference API, without TorchServe and Java.
 
-    ARCHIVE is a .mar, a .tar.gz, a .ptpkg, or an extracted archive's directory. A model's own configuration
-    file says how it is batched; the options here come before it. Logs go to stderr.
+    ARCHIVE is a .mar, a .tar.gz, a .ptpkg, or an extracted archive's directory. NAME is the model's name for
+    clients, by default the file's. The options override the model's own model-config.yaml, whose keys stand
+    as defaults below. Logs go to standard error. INTERPOOL_ variables work as for `interpool serve`.
     """
     if interpreters is not None:
         os.environ["INTERPOOL_INTERPRETERS"] = str(interpreters)
@@ -77,7 +146,7 @@ def run(
         client_timeout_s=client_timeout,
         envelope=service_envelope or "",
     )
-    limits = Limits(max_request_size or MOST_REQUEST_BYTES, body_s=None)
+    limits = Limits(max_request_size, body_s=None)
     serving = Serving(named(list(archives)), options, settings)
     address = Address(path=os.path.abspath(uds)) if uds else Address(host, port)
     with contextlib.ExitStack() as stack:
@@ -91,6 +160,7 @@ def run(
             async with serving.open():
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, _heard)  # uvicorn handles the signal, and sends it again at its end
+                logger.info("listening at %s", address if uds else f"http://{address}")
                 try:
                     await running.serve()
                 except OSError as error:

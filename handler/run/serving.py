@@ -150,6 +150,8 @@ class Serving:
                 archive, files = _opened(name, path, self._options)
                 stack.callback(files.close)
                 archives.append((archive, files))
+            names = ", ".join(self._archives) or "models to come"
+            logger.info("starting a pool of %d interpreters for %s", self.settings.interpreters, names)
             host = HostThread(self.settings, lambda: self.models.describe(self.address))
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)

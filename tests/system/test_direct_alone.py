@@ -101,6 +101,11 @@ def test_each_of_many_clients_gets_its_own_answer_out_of_batches(
     assert answers.count(503) < len(answers)
 
 
+def test_the_log_says_what_is_started_and_where_it_listens(server: DirectServer) -> None:
+    started = server.log().index("starting a pool of 2 interpreters for answers, batched, slow, expiring")
+    assert started < server.log().index(f"listening at {server.inference}\n")
+
+
 def test_requests_wait_for_the_others_of_their_batch(server: DirectServer) -> None:
     with ThreadPoolExecutor(4) as threads:
         counts = list(threads.map(lambda _: _post(server, "answers", {"answer": "count"}), range(4)))

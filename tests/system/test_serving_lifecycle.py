@@ -255,6 +255,7 @@ def test_serve_says_why_the_server_does_not_serve() -> None:
     with socket.create_server(("127.0.0.1", port)):
         status, said = _serve(server)
     assert status == 5, said
+    assert said.startswith("interpool: starting TorchServe\n")
     assert "TorchServe ended before it served" in said
     assert "Address already in use" in said
     shutil.rmtree(server.root)

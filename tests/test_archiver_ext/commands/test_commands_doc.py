@@ -13,7 +13,9 @@ from interpool.archiver_ext.inspect.import_chains import Link, Why
 from interpool.archiver_ext.inspect.inspection import inspect_archive
 from interpool.archiver_ext.mar.making import FORMATS, MarReport
 from interpool.handler.cli import EXIT_STATUS
+from interpool.handler.host.readiness import Readiness
 from interpool.native.archive.format import Manifest
+from interpool.native.provision.inventory import CachedSet
 
 DOCS = ROOT / "docs"
 
@@ -35,12 +37,17 @@ def first_cells(text: str) -> set[str]:
 
 
 def test_every_key_of_the_json_is_documented(packed_shop: Path) -> None:
-    keys = set(inspect_archive(packed_shop).as_dict())
+    keys = {*inspect_archive(packed_shop).as_dict(), "curl"}
     assert first_cells(section("commands.md", "inspect")) - {"--json"} == keys
     why = section("commands.md", "why")
     assert first_cells(why) - {"--json"} == {field.name for field in fields(Why)}
     assert {field.name for field in fields(Link)} <= quoted(why)
     assert {field.name for field in fields(MarReport)} | {"url"} <= quoted(section("commands.md", "archive"))
+
+
+def test_the_keys_of_lists_in_the_json_are_documented() -> None:
+    for kind in (CachedSet, Readiness):
+        assert {field.name for field in fields(kind)} <= quoted(section("commands.md", "JSON"))
 
 
 def test_every_flag_and_format_of_archive_is_documented() -> None:

@@ -84,7 +84,7 @@ def test_summary_counts_and_says_why() -> None:
     with patch.object(pack_command, "pack", return_value=report) as packing:
         result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "--mock", "wandb"])
     assert packing.call_args.kwargs["mock"] == ("wandb",)
-    said = " ".join(result.output.split())
+    said = " ".join(result.stdout.split())
     assert "2 interned, 4 extern, 1 mocked" in said
     assert "every server has them: torch, 2 more" in said
     assert "standard library │" not in said
@@ -103,7 +103,7 @@ def test_summary_counts_and_says_why() -> None:
 
     with patch.object(pack_command, "pack", return_value=report):
         result = CliRunner().invoke(PACK, ["mypkg.m:build", "-o", "m.ptpkg", "-v"])
-    said = " ".join(result.output.split())
+    said = " ".join(result.stdout.split())
     assert said.count("data: ") == 100
     assert "lazy import: mypkg/m.py:6: import later_still" in said
     assert "every server has them" not in said
@@ -129,6 +129,8 @@ def test_plans_next_command_packs_what_was_planned(
     (said,) = [line for line in done.output.splitlines() if line.startswith("next: ")]
     quoted = {name: shlex.quote(place) for name, place in places.items()}
     assert said == f"next: interpool pack mypkg.m:build {expected.format(**quoted)}"
+    as_json = CliRunner().invoke(PLAN, [*(each.format(**places) for each in args), "--json"])
+    assert json.loads(as_json.stdout)["next"] == said.removeprefix("next: ")
     words = shlex.split(said.removeprefix("next: interpool pack "))
     words[-1] = str(tmp_path / "model.ptpkg")
     assert CliRunner().invoke(PACK, words).exit_code == 0
@@ -165,3 +167,5 @@ def test_json_is_all_that_stdout_holds(project: Write, tmp_path: Path) -> None:
         "imported_by": [{"module": "mypkg.m", "line": 2}],
     }
     assert report["kind"] == "callable"
+    assert report["curl"] == ""
+    assert result.stderr == "interpool: packing mypkg.m:build\n"

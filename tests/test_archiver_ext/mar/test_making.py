@@ -126,7 +126,7 @@ def test_the_command_prints_how_to_go_on(packed_shop: Path, handler: str, store:
     assert '"http://127.0.0.1:8081/models?url=shop.tar.gz&initial_workers=1&synchronous=true"' in said
     report = json.loads(run(*args, "--model-name", "other", "--json").stdout)
     assert set(report) == {
-        "output", "model_name", "version", "archive_format", "size", "seconds", "warnings", "url",
+        "output", "model_name", "version", "archive_format", "size", "seconds", "warnings", "url", "curl",
     }  # fmt: skip
     assert (report["output"], report["url"]) == (str(store / "other.mar"), "other.mar")
     assert report["archive_format"] == "zip-store"

@@ -185,7 +185,11 @@ def test_an_example_with_a_batch_dimension_becomes_a_request_without(root: Path,
     line = f"interpool inspect {report.output} --request | curl -sS -X POST http://"
     assert line in said
     assert "/predictions/picture -H 'Content-Type: application/json' --data-binary @-" in said
-    assert line in interpool("verify", report.output).output
+    for command in ("inspect", "verify"):
+        (curl,) = [
+            row.strip() for row in interpool(command, report.output).stdout.splitlines() if line in row
+        ]
+        assert json.loads(interpool(command, report.output, "--json").stdout)["curl"] == curl
     made = interpool("archive", report.output, "--model-name", "p", "--export-path", tmp_path).output
     assert f"interpool inspect {tmp_path / 'p.mar'} --request | curl" in made
     assert "/predictions/p " in made

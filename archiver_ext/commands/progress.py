@@ -1,0 +1,39 @@
+"""Says on standard error what a command waits for, so that standard output holds the result only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+
+def announce(step: str) -> None:
+    """Say what the command does now.
+
+    Args:
+        step: the text, such as ``packing mypkg:build``.
+    """
+    click.echo(f"interpool: {step}", err=True)
+
+
+@contextmanager
+def progress(step: str) -> Iterator[Callable[[str], None]]:
+    """Say what the command waits for; print nothing on standard output meanwhile.
+
+    A terminal shows it for as long as it takes. Elsewhere it is one line at the beginning.
+
+    Args:
+        step: the first step, as for ``announce``.
+
+    Yields:
+        A function that shows another step. It does so on a terminal only.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        announce(step)
+    with console.status(escape(step)) as status:
+        yield lambda text: status.update(escape(text))
