@@ -151,7 +151,7 @@ class Serving:
                 stack.callback(files.close)
                 archives.append((archive, files))
             names = ", ".join(self._archives) or "models to come"
-            logger.info("starting a pool of %d interpreters for %s", self.settings.interpreters, names)
+            logger.info("starting a pool for %s (interpreters: %d)", names, self.settings.interpreters)
             host = HostThread(self.settings, lambda: self.models.describe(self.address))
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)

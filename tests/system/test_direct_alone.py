@@ -102,7 +102,7 @@ def test_each_of_many_clients_gets_its_own_answer_out_of_batches(
 
 
 def test_the_log_says_what_is_started_and_where_it_listens(server: DirectServer) -> None:
-    started = server.log().index("starting a pool of 2 interpreters for answers, batched, slow, expiring")
+    started = server.log().index("starting a pool for answers, batched, slow, expiring (interpreters: 2)")
     assert started < server.log().index(f"listening at {server.inference}\n")
 
 
