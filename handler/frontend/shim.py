@@ -255,7 +255,7 @@ def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
 
 # ---- the environment's variables -----------------------------------------------------------------
 
-# The variables that a user may set; docs/operations.md describes each of them.
+# The variables that a user may set; docs/settings.md describes each of them.
 SETTINGS = frozenset(
     (
         "INTERPOOL_CACHE",
@@ -333,7 +333,7 @@ def unknown_variables(environment: dict[str, str]) -> str:
         said.append(f"{name} (is it {nearest[0]}?)" if nearest else name)
     return (
         f"interpool knows no variable {', '.join(said)}. Correct the name, or unset it; "
-        "docs/operations.md lists all that there are"
+        "docs/settings.md lists all that there are"
     )
 
 

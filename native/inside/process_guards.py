@@ -2,7 +2,7 @@
 
 Some settings of the process are refused, ignored, limited, or kept per interpreter. They are signals, timers,
 faulthandler, the recursion limit, the locale, the time zone, the standard descriptors and autograd's anomaly
-mode. C++ code isolates the settings that libtorch keeps per process. ``docs/settings.md`` lists all of them.
+mode. C++ code isolates the settings that libtorch keeps per process. ``docs/process.md`` lists all of them.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def test_every_variable_in_the_tree_is_known_and_documented_if_a_user_may_set_it
     known = SETTINGS | OTHER_VARIABLES
     assert {name: path for name, path in found.items() if name not in known} == {}
     assert known - found.keys() == set()  # nobody reads them any more
-    documented = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    documented = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert {name for name in SETTINGS if f"| `{name}` |" not in documented} == set()
 
 

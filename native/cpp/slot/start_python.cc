@@ -31,7 +31,7 @@ void initialise_python(const StartOptions& options) {
   const PyStatus early = Py_PreInitialize(&before);
   ok(early, &config);
   config.install_signal_handlers = 0;  // the process's signals are the host's
-  // Python's own variables mean in here what they mean to the host; docs/settings.md has those that do not.
+  // Python's own variables mean in here what they mean to the host; docs/process.md has those that do not.
   config.isolated = 0;
   config.use_environment = 1;
   config.use_hash_seed = -1;
