@@ -1,107 +1,7 @@
 """Settings of the serving side, validated: an unknown name is refused, not ignored.
 
-A model's settings stand under ``interpool:`` in its model-config.yaml:
-
-====================  ===========  ============================================================
-key                   default      meaning
-====================  ===========  ============================================================
-``pool``              ``default``  the pool host that serves the model. Models that name
-                                   different pools live in different processes: a crash takes
-                                   down one pool's models only. Letters, digits, ``.-_``; 32 at
-                                   most.
-``interpreters``      (below)      interpreters in that pool, 1 to 256. The first model that
-                                   comes to the pool decides; later ones find what there is.
-``state``             (below)      ``interpreter``: a handler's state is one in each interpreter, which all
-                                   workers of the model use. ``worker``: each worker has a state of its
-                                   own, as a process has, and stays in one interpreter.
-``share``             (below)      the most interpreters that the model's batches may have at once:
-                                   a number, or a part of the pool's minimum size, as 0.5.
-``call_limit``        (below)      seconds that the model's code may take for one batch.
-``tracebacks``        ``false``    put the model's traceback into the answer of a request that
-                                   made it raise. It is in the model log either way.
-``isolation``         ``auto``     what it shares with other models. ``auto``: interpreters, until it
-                                   leaves traces there; then it has its own. ``own``: it has them from the
-                                   beginning. ``shared``: interpool looks for no traces. ``process``: its
-                                   pool is a process that serves no other model.
-``self_test``         ``false``    serve the model only if it answers the example inputs in its
-                                   archive as it did when it was packed.
-``ordinary``          ``pool``     for an archive that is not hermetic, if the server or its
-                                   ``pool`` says that the pool serves it: ``stock`` leaves it to
-                                   TorchServe's own workers.
-====================  ===========  ============================================================
-
-The environment TorchServe is started with configures the host:
-
-=============================== ==============  =================================================
-variable                        default         meaning
-=============================== ==============  =================================================
-``INTERPOOL_INTERPRETERS``      cores           interpreters in a pool whose models name no number
-``INTERPOOL_CEILING``           see below       the maximum size that a pool may grow to, 1 to 256
-``INTERPOOL_SHARE``             no limit        the ``share`` of models that name none
-``INTERPOOL_CALL_LIMIT_S``      no limit        the ``call_limit`` of models that name none
-``INTERPOOL_IDLE_MODEL_S``      ``600``         seconds without a request after which all but one of
-                                                the interpreters that have a model drop it; 0: never
-``INTERPOOL_MEMORY_MB``         no limit        memory that a pool's process may have, files' pages not
-                                                counted; 256 at least
-``INTERPOOL_IDLE_EXIT_S``       ``30``          seconds after its last worker left that a host stays
-``INTERPOOL_SIGNATURE_KEYS``    none            PEM files of public keys, separated like ``PATH``:
-                                                only archives signed by one of them are served
-``INTERPOOL_VERIFY``            ``digests``     ``digests``: the content of every file in an archive
-                                                is checked before it is served; ``structure``: not
-``INTERPOOL_SELF_TEST``         ``0``           ``1``: as if every model had ``self_test: true``
-``INTERPOOL_STOCK_ARCHIVES``    see below       ``allow`` or ``refuse`` archives that are not hermetic
-``INTERPOOL_ORDINARY_ARCHIVES`` ``stock``       who serves archives that are not hermetic: ``stock``,
-                                                TorchServe's own workers, or ``pool``
-``INTERPOOL_LOG``               ``text``        ``json``: the host's log, and what calls log, is JSON,
-                                                an object a line
-``INTERPOOL_LOG_LEVEL``         ``info``        least level of the host's log: ``debug``, ``info``,
-                                                ``warning`` or ``error``
-``INTERPOOL_LOG_TO``            ``file``        where the host's log is: a ``file``, or TorchServe's own
-                                                ``stdout``
-``INTERPOOL_LOG_MB``            ``100``         size of that file, in 10^6 bytes, above which another one is
-                                                begun; 0: any size
-``INTERPOOL_LOG_FILES``         ``5``           how many earlier ones are kept
-``INTERPOOL_START_AHEAD``       ``1``           ``1``: `interpool serve` starts the default pool's host
-                                                with the server; ``0``: its first worker does
-``INTERPOOL_DIRECT_ADDRESS``    none            where the default pool answers HTTP itself: ``HOST:PORT``, or
-                                                ``unix:PATH``; see docs/direct.md
-``INTERPOOL_DIRECT_ACCESS_LOG`` ``0``           ``1``: the host's log has a line for each request at the
-                                                direct address, in the form of TorchServe's access log
-``INTERPOOL_DRAIN_S``           ``0``           seconds after SIGTERM in which `interpool serve
-                                                --foreground` is not ready and still answers; 0: it ends
-                                                at once
-``INTERPOOL_METRICS_ADDRESS``   none            ``HOST:PORT`` of the pools' metrics, for
-                                                `interpool serve`
-``INTERPOOL_RUNTIME_DIR``       see below       directory for sockets and locks, made with mode 0700
-``INTERPOOL_CACHE``             see below       directory for private copies; for `interpool home`, too
-``INTERPOOL_CACHE_DAYS``        ``14``          days after which private copies that no process has
-                                                used are removed; 0: none for its age
-``INTERPOOL_CACHE_GB``          ``10``          10^9 bytes of them above which those that were unused
-                                                longest are removed sooner; 0: any size
-=============================== ==============  =================================================
-
-Another variable whose name begins with ``INTERPOOL_`` is refused, unless it is one of those that
-``handler/frontend/shim.py`` lists, or Kubernetes sets it for a service.
-
-A pool grows while requests wait and most running calls wait for something other than the CPU, and
-for a model that would otherwise wait for the end of other models' calls.
-If a number of interpreters is set, the pool has exactly that many unless a maximum is set. Otherwise
-it may grow to four times the number of cores.
-
-A model's ``state`` is each worker's own if TorchServe relies on it: with sequence batching or
-continuous batching in its configuration.
-
-A call is ended when TorchServe gives its worker up, which it does after the model's ``responseTimeout``.
-One that takes longer than its ``call_limit`` is ended before: it answers 500, and the worker goes on.
-
-An archive that is not hermetic is served by the pool if the server says so, or if its own settings
-name a ``pool``, and if it can share a process with others; see docs/ordinary-archives.md.
-
-Archives that are not hermetic cannot be checked. If the server asks for signatures, it refuses
-them unless ``INTERPOOL_STOCK_ARCHIVES`` is ``allow``. Otherwise it serves them as TorchServe does.
-
-The runtime directory is ``/tmp/interpool-UID``; the cache
-``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
+The site makes docs/settings.md of the descriptions here. A model's settings stand under ``interpool:`` in its
+model-config.yaml. The environment that TorchServe is started with configures the host.
 
 As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool
 that a model's settings name, and nothing if they name none or are refused.
@@ -125,6 +25,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -139,6 +40,8 @@ from interpool.native.errors import StructureError
 OWN_POOL = "own-"  # and more: the names of pools that serve one model
 
 Interpreters = Annotated[int, Field(ge=1, le=256)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False, json_schema_extra={"unit": "s"})]
+Seconds = Annotated[float, Field(ge=0, json_schema_extra={"unit": "s"})]
 
 
 def _share_of(value: object) -> object:
@@ -156,7 +59,11 @@ def _share_of(value: object) -> object:
     return share
 
 
-Share = Annotated[int | float, BeforeValidator(_share_of)]
+Share = Annotated[
+    int | float,
+    BeforeValidator(_share_of),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 256}),
+]
 
 
 def _key_files(value: object) -> object:
@@ -198,15 +105,59 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pool: PoolName = DEFAULT_POOL
-    interpreters: Interpreters | None = None
-    state: Literal["interpreter", "worker"] = "interpreter"
-    share: Share | None = None
-    call_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    tracebacks: bool = False
-    self_test: bool = False
-    ordinary: Literal["pool", "stock"] = "pool"
-    isolation: Literal["auto", "shared", "own", "process"] = "auto"
+    pool: PoolName = Field(
+        default=DEFAULT_POOL,
+        description="The pool that serves the model. Each pool is a process: a crash takes down one pool's "
+        "models. Letters, digits, `.-_`, 32 at most; not `own-…`.",
+    )
+    interpreters: Interpreters | None = Field(
+        default=None,
+        description="Interpreters in that pool. The first model that comes to the pool decides. The model "
+        "log tells later ones how many there are.",
+        json_schema_extra={"default_text": "`INTERPOOL_INTERPRETERS`; 1 with `isolation: process`"},
+    )
+    state: Literal["interpreter", "worker"] = Field(
+        default="interpreter",
+        description="Whose a handler's [state](pools.md#what-a-handler-remembers) is: the interpreter's, "
+        "which all workers of the model use, or each worker's own.",
+        json_schema_extra={"default_text": "`interpreter`; `worker` with sequence or continuous batching"},
+    )
+    share: Share | None = Field(
+        default=None,
+        description="The most interpreters that the model's batches may have at once: a number, or a part "
+        "of the pool's minimum size, as `0.5` (rounded down, at least one). Its other batches wait.",
+        json_schema_extra={"default_text": "`INTERPOOL_SHARE`"},
+    )
+    call_limit: PositiveSeconds | None = Field(
+        default=None,
+        description="How long the model's code may take for one batch, loading it not counted. The batch "
+        "answers 500 then, [as a call that does not come back](failures.md#calls-that-do-not-come-back).",
+        json_schema_extra={"default_text": "`INTERPOOL_CALL_LIMIT_S`"},
+    )
+    tracebacks: bool = Field(
+        default=False,
+        description="Whether a request that made the model raise is answered with the traceback. The log "
+        "has it either way.",
+    )
+    self_test: bool = Field(
+        default=False,
+        description="Whether the model is served only if it answers the example inputs in its archive as it "
+        "did when it was packed.",
+    )
+    ordinary: Literal["pool", "stock"] = Field(
+        default="pool",
+        description="`stock`: TorchServe's own workers serve this [ordinary archive](ordinary-archives.md), "
+        "also if others are in the pool.",
+    )
+    isolation: Literal["auto", "shared", "own", "process"] = Field(
+        default="auto",
+        description="What the model shares with others. `auto`: interpreters, until it leaves "
+        "[traces](failures.md#models-that-change-what-is-not-their-own) there; then it has its own. `own`: "
+        "it has its own from the beginning. `shared`: interpreters, without a search for traces. `process`: "
+        "its pool is a process that serves no other model; `pool` is not used then. Any of these, or "
+        "`pool`, also brings an [ordinary archive](ordinary-archives.md) into a pool if the server leaves "
+        "these to stock workers.",
+    )
 
     @property
     def unwatched(self) -> bool:
@@ -250,30 +201,124 @@ class HostSettings(BaseModel):
     interpreters: Interpreters = Field(
         default_factory=lambda: min(256, len(os.sched_getaffinity(0))),
         alias="INTERPOOL_INTERPRETERS",
+        description="Interpreters of a pool whose first model names no number.",
+        json_schema_extra={"default_text": "one for each core"},
     )
-    max_interpreters: Interpreters | None = Field(default=None, alias="INTERPOOL_CEILING")
-    share: Share | None = Field(default=None, alias="INTERPOOL_SHARE")
-    call_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, alias="INTERPOOL_CALL_LIMIT_S"
+    max_interpreters: Interpreters | None = Field(
+        default=None,
+        alias="INTERPOOL_CEILING",
+        description="The maximum size that a pool [may grow to](pools.md#how-a-pool-grows).",
+        json_schema_extra={
+            "default_text": "the number of interpreters if one is named, else 4 for each core"
+        },
     )
-    idle_model_s: Annotated[float, Field(ge=0)] = Field(default=600.0, alias="INTERPOOL_IDLE_MODEL_S")
-    memory_mb: Annotated[int, Field(ge=256)] | None = Field(default=None, alias="INTERPOOL_MEMORY_MB")
-    drain_s: Annotated[float, Field(ge=0, le=3600)] = Field(default=0.0, alias="INTERPOOL_DRAIN_S")
-    idle_exit_s: Annotated[float, Field(ge=0)] = Field(default=30.0, alias="INTERPOOL_IDLE_EXIT_S")
-    signature_keys: KeyFiles = Field(default=(), alias="INTERPOOL_SIGNATURE_KEYS")
-    verify: Literal["structure", "digests"] = Field(default="digests", alias="INTERPOOL_VERIFY")
-    self_test: bool = Field(default=False, alias="INTERPOOL_SELF_TEST")
-    stock_archives: Literal["allow", "refuse"] | None = Field(default=None, alias="INTERPOOL_STOCK_ARCHIVES")
-    direct_address: str = Field(default="", alias="INTERPOOL_DIRECT_ADDRESS")
-    direct_access_log: bool = Field(default=False, alias="INTERPOOL_DIRECT_ACCESS_LOG")
-    log: Literal["text", "json"] = Field(default="text", alias="INTERPOOL_LOG")
+    share: Share | None = Field(
+        default=None,
+        alias="INTERPOOL_SHARE",
+        description="The `share` of models that name none.",
+        json_schema_extra={"default_text": "all interpreters"},
+    )
+    call_limit_s: PositiveSeconds | None = Field(
+        default=None,
+        alias="INTERPOOL_CALL_LIMIT_S",
+        description="The `call_limit` of models that name none.",
+        json_schema_extra={"default_text": "none: TorchServe's `responseTimeout` ends a call"},
+    )
+    idle_model_s: Seconds = Field(
+        default=600.0,
+        alias="INTERPOOL_IDLE_MODEL_S",
+        description="Time without a request after which all interpreters but one [drop a "
+        "model](pools.md#when-models-are-loaded-and-dropped). `0`: never.",
+    )
+    memory_mb: Annotated[int, Field(ge=256, json_schema_extra={"unit": "2^20 bytes"})] | None = Field(
+        default=None,
+        alias="INTERPOOL_MEMORY_MB",
+        description="Memory that a pool's process may have, pages of files not counted. [What asks for more "
+        "is refused](failures.md#memory).",
+        json_schema_extra={"default_text": "none"},
+    )
+    drain_s: Annotated[Seconds, Field(le=3600)] = Field(
+        default=0.0,
+        alias="INTERPOOL_DRAIN_S",
+        description="Time after SIGTERM in which `interpool serve --foreground` says that it is not ready "
+        "and still answers ([drain and end](upgrades.md#drain-and-end)). `0`: SIGTERM ends it at once.",
+    )
+    idle_exit_s: Seconds = Field(
+        default=30.0,
+        alias="INTERPOOL_IDLE_EXIT_S",
+        description="How long a host stays after its last worker left.",
+    )
+    signature_keys: KeyFiles = Field(
+        default=(),
+        alias="INTERPOOL_SIGNATURE_KEYS",
+        description="PEM files of public keys, absolute paths separated by `:`. Only archives that one of "
+        "them has signed are [served](security.md#archives); start the server with `interpool serve`. Set "
+        "and empty is an error.",
+        json_schema_extra={"default_text": "none"},
+    )
+    verify: Literal["structure", "digests"] = Field(
+        default="digests",
+        alias="INTERPOOL_VERIFY",
+        description="`digests`: the SHA-256 of every file in an archive is checked before it is served. "
+        "`structure`: it is not; not together with keys.",
+    )
+    self_test: bool = Field(
+        default=False,
+        alias="INTERPOOL_SELF_TEST",
+        description="`1`: as if every model had `self_test: true`.",
+    )
+    stock_archives: Literal["allow", "refuse"] | None = Field(
+        default=None,
+        alias="INTERPOOL_STOCK_ARCHIVES",
+        description="Whether archives that are not hermetic are served at all, by TorchServe's own workers "
+        "or by a pool: nothing in them can be checked. `allow` beside keys serves them unsigned.",
+        json_schema_extra={"default_text": "`refuse` with keys, else `allow`"},
+    )
+    direct_address: str = Field(
+        default="",
+        alias="INTERPOOL_DIRECT_ADDRESS",
+        description="Where the default pool [answers HTTP itself](direct.md): `HOST:PORT`, or `unix:/PATH`. "
+        "`interpool serve --direct` sets it.",
+        json_schema_extra={"default_text": "none"},
+    )
+    direct_access_log: bool = Field(
+        default=False,
+        alias="INTERPOOL_DIRECT_ACCESS_LOG",
+        description="`1`: the host's log has a line for each request at the direct address, in the form of "
+        "TorchServe's access log.",
+    )
+    log: Literal["text", "json"] = Field(
+        default="text",
+        alias="INTERPOOL_LOG",
+        description="`json`: each line of the host's log, and each that is logged in a call, is a JSON "
+        "object ([logs](monitoring.md#logs)).",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", alias="INTERPOOL_LOG_LEVEL"
+        default="info", alias="INTERPOOL_LOG_LEVEL", description="The least level of the host's log."
     )
-    log_to: Literal["file", "stdout"] = Field(default="file", alias="INTERPOOL_LOG_TO")
-    log_mb: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=100, alias="INTERPOOL_LOG_MB")
-    log_files: Annotated[int, Field(ge=1)] = Field(default=5, alias="INTERPOOL_LOG_FILES")
-    ordinary_archives: Literal["stock", "pool"] = Field(default="stock", alias="INTERPOOL_ORDINARY_ARCHIVES")
+    log_to: Literal["file", "stdout"] = Field(
+        default="file",
+        alias="INTERPOOL_LOG_TO",
+        description="Where the host's log is: a `file` beside TorchServe's, or TorchServe's own `stdout`.",
+    )
+    log_mb: Annotated[float, Field(ge=0, allow_inf_nan=False, json_schema_extra={"unit": "10^6 bytes"})] = (
+        Field(
+            default=100,
+            alias="INTERPOOL_LOG_MB",
+            description="Size of that file above which the next one is begun. `0`: it may have any.",
+        )
+    )
+    log_files: Annotated[int, Field(ge=1)] = Field(
+        default=5,
+        alias="INTERPOOL_LOG_FILES",
+        description="How many earlier files are kept, as `interpool_host_POOL.log.1` and so on.",
+    )
+    ordinary_archives: Literal["stock", "pool"] = Field(
+        default="stock",
+        alias="INTERPOOL_ORDINARY_ARCHIVES",
+        description="Who serves archives that are not hermetic: `stock`, TorchServe's own workers, or "
+        "`pool`, [if they can share a process](ordinary-archives.md).",
+    )
 
     @model_validator(mode="after")
     def _signatures_can_be_checked(self) -> Self:

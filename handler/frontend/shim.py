@@ -255,7 +255,7 @@ def open_log(frontend: int, runtime_dir: str, pool: str) -> tuple[str, int]:
 
 # ---- the environment's variables -----------------------------------------------------------------
 
-# The variables that a user may set; docs/settings.md describes each of them.
+# The variables that a user may set; HostSettings and OtherVariables describe each of them.
 SETTINGS = frozenset(
     (
         "INTERPOOL_CACHE",

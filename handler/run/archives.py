@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from interpool.handler.config import model_configuration, model_manifest, startup_timeout
+from interpool.handler.config import PositiveSeconds, model_configuration, model_manifest, startup_timeout
 from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
@@ -21,30 +21,65 @@ from interpool.handler.host.extracting import PACKAGE, extracted
 from interpool.handler.host.service_entry import LOAD_LIMIT_S
 from interpool.handler.torchserve import ENVELOPES, KEEPS_STATE, load_command
 
-_Envelope = Annotated[str, Field(pattern=f"^({'|'.join(ENVELOPES)})?$")]
+_Count = Annotated[int, Field(ge=1)]
+_Envelope = Annotated[
+    str, Field(pattern=f"^({'|'.join(ENVELOPES)})?$", json_schema_extra={"enum": list(ENVELOPES)})
+]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The caller's settings for archives. If one is None, the archive's own value counts, else the default.
+    """The caller's settings for archives. If one is None, the archive's own value counts."""
 
-    Attributes:
-        workers: the number of each model's workers: the batches that may be in flight.
-        batch_size: the most requests in a batch.
-        batch_delay_ms: milliseconds that a request waits for others of its batch.
-        queue_size: the most requests that wait for a worker.
-        response_timeout_s: seconds that a batch may take.
-        client_timeout_s: seconds after which a request that is not answered is refused.
-        envelope: TorchServe's service_envelope, the form of requests and answers; "" for none.
-    """
-
-    workers: Annotated[int, Field(ge=1)] | None = None
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    batch_delay_ms: Annotated[int, Field(ge=0)] | None = None
-    queue_size: Annotated[int, Field(ge=1)] | None = None
-    response_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    client_timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    envelope: _Envelope = ""
+    workers: Annotated[
+        _Count | None,
+        Field(
+            description="Workers of each model: the batches that may be in flight.",
+            json_schema_extra={"default_text": "`minWorkers`, else 4 for each interpreter"},
+        ),
+    ] = None
+    batch_size: Annotated[
+        _Count | None,
+        Field(
+            description="The most requests in a batch.",
+            json_schema_extra={"default_text": "`batchSize`, else 1"},
+        ),
+    ] = None
+    batch_delay_ms: Annotated[
+        Annotated[int, Field(ge=0, json_schema_extra={"unit": "ms"})] | None,
+        Field(
+            description="How long a request waits for others of its batch.",
+            json_schema_extra={"default_text": "`maxBatchDelay`, else 100"},
+        ),
+    ] = None
+    queue_size: Annotated[
+        _Count | None,
+        Field(
+            description="The most requests of a model that wait for a worker.",
+            json_schema_extra={"default_text": "`jobQueueSize`, else 100"},
+        ),
+    ] = None
+    response_timeout_s: Annotated[
+        PositiveSeconds | None,
+        Field(
+            description="How long a batch may take.",
+            json_schema_extra={"default_text": "`responseTimeout`, else 120"},
+        ),
+    ] = None
+    client_timeout_s: Annotated[
+        PositiveSeconds | None,
+        Field(
+            description="Time after which a request that has no answer is refused with 408.",
+            json_schema_extra={"default_text": "`clientTimeoutInMills`, else none"},
+        ),
+    ] = None
+    envelope: Annotated[
+        _Envelope,
+        Field(
+            description="The [form of requests and answers](requests.md#envelopes): `service_envelope`.",
+            json_schema_extra={"default_text": "none"},
+        ),
+    ] = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

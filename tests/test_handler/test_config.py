@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import settings_tables
 import yaml
 from paths import ROOT
 
@@ -18,6 +19,7 @@ from interpool.handler.config import HostSettings, ModelSettings, is_refused, st
 from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
 from interpool.handler.frontend.shim import OTHER_VARIABLES, SETTINGS
 from interpool.handler.obstacles import obstacles
+from interpool.handler.variables import OtherVariables
 from interpool.native.archive.manifest_names import NAMES
 
 SAMPLE = ROOT / "configs" / "model-config.yaml"
@@ -198,8 +200,8 @@ def test_every_variable_in_the_tree_is_known_and_documented_if_a_user_may_set_it
     known = SETTINGS | OTHER_VARIABLES
     assert {name: path for name, path in found.items() if name not in known} == {}
     assert known - found.keys() == set()  # nobody reads them any more
-    documented = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert {name for name in SETTINGS if f"| `{name}` |" not in documented} == set()
+    documented = [*settings_tables.rows(HostSettings), *settings_tables.rows(OtherVariables)]
+    assert {f"`{name}`" for name in SETTINGS} == {row[0] for row in documented}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The pages on verify, sign and the server's settings name all that there is."""
+"""The page on verify and sign names all that there is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from paths import ROOT
 
 from interpool.archiver_ext.commands.verify import PASSWORD_VARIABLE, sign_command, verify_command
 from interpool.archiver_ext.verify.verification import STAGES, Stage, VerifyReport
-from interpool.handler.config import HostSettings, ModelSettings
 
 DOCS = ROOT / "docs"
 
@@ -38,9 +37,3 @@ def test_every_stage_and_key_of_the_report_is_documented() -> None:
     keys = set(VerifyReport("m").as_dict())
     assert first_cells(text) == {*STAGES, *keys}
     assert all(f"`{field.name}`" in text for field in fields(Stage))
-
-
-def test_every_setting_is_documented() -> None:
-    aliases = {str(field.alias) for field in HostSettings.model_fields.values()}
-    documented = first_cells((DOCS / "settings.md").read_text(encoding="utf-8"))
-    assert {*ModelSettings.model_fields, *aliases} <= documented
