@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_has_every_page(site: Path) -> None:
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    pages = {path.stem for kind in ("*.md", "notebooks/*.ipynb") for path in (ROOT / "docs").glob(kind)}
     assert {path.parent.name for path in site.rglob("index.html")} >= pages
 
 
