@@ -11,7 +11,7 @@ import nbformat
 import psutil
 import pytest
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 from paths import ROOT
 from waiting import wait_for
@@ -74,9 +74,15 @@ def test_the_notebook_runs_and_prints_what_it_shows(notebook: NotebookNode, plac
 
 
 @pytest.mark.long
-def test_a_cell_that_fails_leaves_no_server_behind(notebook: NotebookNode, place: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [("raise ZeroDivisionError", CellExecutionError), ("os.kill(os.getpid(), 9)", DeadKernelError)],
+)
+def test_a_cell_that_fails_leaves_no_server_behind(
+    end: str, error: type[Exception], notebook: NotebookNode, place: Path
+) -> None:
     serving = next(number for number, cell in enumerate(notebook.cells) if SERVES in cell["source"])
-    notebook.cells[serving]["source"] += "\nraise ZeroDivisionError"
-    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+    notebook.cells[serving]["source"] += f"\n{end}"
+    with pytest.raises(error):
         execute(notebook, place)
     wait_for(lambda: not processes_in(place), "the servers to end", pause=0.5)
