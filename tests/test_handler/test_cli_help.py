@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from interpool.archiver_ext.commands.help_text import REPEATABLE
 from interpool.handler.cli import GROUPS, main
-from interpool.handler.commands.serve_help import VARIABLES
+from interpool.handler.commands.serve_help import variables
 from interpool.handler.config import HostSettings
 from interpool.handler.frontend.shim import SETTINGS
 
@@ -158,22 +158,23 @@ def test_examples_of_commands_that_serve_nothing_work_one_after_another(project:
 def test_the_help_of_serve_has_interpools_own_options_and_variables_before_torchserves() -> None:
     with patch("os.execv") as started:
         said = CliRunner().invoke(main, ["serve", "--help"]).output
-    places = [said.index(word) for word in ("--direct", "--no-wait", *VARIABLES, "Examples:")]
+    places = [said.index(word) for word in ("--direct", "--no-wait", *dict(variables()), "Examples:")]
     assert places[-1] == max(places)
     assert said.index("torchserve's own flags:") > max(places)
     assert started.call_args.args[1][-1] == "--help"
 
 
 def test_the_help_of_serve_names_every_variable_that_a_server_reads() -> None:
-    assert set(VARIABLES) == SETTINGS - OF_OTHER_COMMANDS
+    assert set(dict(variables())) == SETTINGS - OF_OTHER_COMMANDS
 
 
 def test_the_help_of_serve_has_the_defaults_of_the_variables() -> None:
+    lines = dict(variables())
     for field in HostSettings.model_fields.values():
         default = field.default
         if default not in (None, "", (), PydanticUndefined):
             shown = default if isinstance(default, str) else f"{float(default):g}"
-            assert VARIABLES[str(field.alias)].endswith(f"[default: {shown}]"), field.alias
+            assert lines[str(field.alias)].endswith(f"[default: {shown}]"), field.alias
 
 
 def test_an_address_is_not_taken_from_the_next_option() -> None:
