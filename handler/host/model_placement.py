@@ -145,14 +145,10 @@ def _least_needed(copies: dict[str, list[Interpreter]]) -> Iterator[Action]:
 
 @dataclass(frozen=True)
 class _Step:
-    """An action and its descriptors. ``run`` returns whether a model was loaded; ``close`` always follows."""
+    """An action. ``run`` returns whether a model was loaded; ``close`` always follows."""
 
     run: Callable[[], bool]
-    descriptors: tuple[int, ...] = ()
-
-    def close(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+    close: Callable[[], None] = lambda: None
 
 
 class Keeper:
@@ -249,8 +245,10 @@ class Keeper:
             return None
         limit_s = worker.load_limit_s
         # The worker may end meanwhile, and other files may get its descriptors' numbers.
-        stdout, stderr = (os.dup(descriptor) for descriptor in worker.stdio)
-        token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
+        with contextlib.ExitStack() as opened:
+            stdout, stderr = (_copy_of(descriptor, opened) for descriptor in worker.stdio)
+            token = replace(worker.token(), stdout=stdout, stderr=stderr, failed_load=-1).as_text()
+            close = opened.pop_all().close
 
         def load() -> bool:
             try:
@@ -264,7 +262,14 @@ class Keeper:
                 logger.info("interpreter %d loaded %s ahead", action.interpreter, action.model_dir)
             return loaded is True
 
-        return _Step(load, (stdout, stderr))
+        return _Step(load, close)
+
+
+def _copy_of(descriptor: int, opened: contextlib.ExitStack) -> int:
+    """A copy of a descriptor, which ``opened`` closes."""
+    copy = os.dup(descriptor)
+    opened.callback(os.close, copy)
+    return copy
 
 
 @contextlib.contextmanager

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from interpool.handler.host.model_placement import (
     ENOUGH,
     LAST_COPY_S,
     SHORT,
     Action,
     Interpreter,
+    Keeper,
     plan,
 )
 
@@ -84,3 +91,29 @@ def test_short_of_memory_the_copy_that_was_idle_longest_goes_and_nothing_is_load
 
 def test_a_model_without_workers_is_nobodys_business() -> None:
     assert plan([free(1, gone=9000.0), free(2, gone=9000.0)], {}, IDLE_S, 0.0) == []
+
+
+def test_a_load_ahead_that_lacks_a_descriptor_leaves_none_open() -> None:
+    def one(number: int, idle_s: list[float]) -> dict[str, Any]:
+        return {
+            "interpreter": number,
+            "state": "free",
+            "affinities": ["a"][: len(idle_s)],
+            "idle": idle_s,
+            "owner": None,
+        }
+
+    stats = {"interpreters": [one(1, [5.0]), one(2, []), one(3, [])], "reserve": 0}
+    manager: Any = SimpleNamespace(stats=lambda: stats)
+    worker: Any = SimpleNamespace(
+        state="connected",
+        own_state=False,
+        registration=SimpleNamespace(model_dir="a"),
+        connection=SimpleNamespace(load_command=b"load"),
+        load_limit_s=1.0,
+        stdio=(2, -1),  # the second cannot be copied, as if no descriptor were left
+    )
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        Keeper(IDLE_S, free_memory=lambda: PLENTY).keep(manager, [worker])
+    assert os.listdir("/proc/self/fd") == before
