@@ -171,20 +171,23 @@ def parse_registration(message: bytes) -> Registration:
     """
     kind, *pairs = message.decode(errors="replace").split("\0")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
-    if kind != "register" or fields.keys() - {_BESIDE, _CHANNEL} != _FIELDS or not fields["pid"].isdecimal():
+    numbers = [fields.get(name, "0") for name in ("pid", _BESIDE, _CHANNEL)]
+    is_whole = kind == "register" and fields.keys() - {_BESIDE, _CHANNEL} == _FIELDS
+    if not is_whole or not all(map(str.isdecimal, numbers)):
         raise WorkerRefused(f"the pool host cannot parse this request: {message[:200]!r}")
     if fields["protocol"] != shim.PROTOCOL:
         raise WorkerRefused(
             "this worker and its pool host come from different versions of interpool; restart TorchServe"
         )
+    pid, beside, channel = map(int, numbers)
     return Registration(
-        pid=int(fields["pid"]),
+        pid=pid,
         address=fields["address"],
         model_dir=fields["model_dir"],
         metrics_config=fields["metrics_config"],
         arguments=fields["arguments"].split(shim.ARGUMENT_SEPARATOR),
-        channel=int(fields.get(_CHANNEL, "0")),
-        beside=int(fields.get(_BESIDE, "0")),
+        channel=channel,
+        beside=beside,
     )
 
 

@@ -289,6 +289,8 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     [
         ({"protocol": "0"}, "different versions of interpool"),
         ({"pid": "x"}, "cannot parse"),
+        ({"channel": "x"}, "cannot parse"),
+        ({"beside": "-1"}, "cannot parse"),
         ({"address": "unix:/nowhere/sock"}, "cannot listen on"),
     ],
 )
