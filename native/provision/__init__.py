@@ -98,7 +98,6 @@ def keep_for(file: Path) -> None:
 
     Raises:
         ProvisioningError: as for ``sweeping.keep_for``.
-        OSError: as for ``sweeping.keep_for``.
     """
     sweeping.keep_for(current_environment().directory, file)
 

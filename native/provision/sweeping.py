@@ -33,7 +33,7 @@ from interpool.native.provision.holding import (
     unheld,
 )
 from interpool.native.provision.records import file_key, load_record
-from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.store import cache_root, private_directory, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,13 +77,16 @@ def keep_for(directory: Path, file: Path) -> None:
         file: the file that names copies.
 
     Raises:
-        ProvisioningError: the directory for the note cannot be created in the set.
-        OSError: the note cannot be created in it.
+        ProvisioningError: the note cannot be made in the set.
     """
     place = os.path.abspath(file)
     link = private_directory(directory / "prepared") / hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
-    with contextlib.suppress(FileExistsError):
+    try:
         link.symlink_to(place)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise unusable(link.parent, error) from error
 
 
 def kept_for(directory: Path) -> list[Path]:

@@ -197,6 +197,11 @@ def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
     assert len(sweep(cache, DAYS_14)) == 1
 
 
+def test_a_note_that_cannot_be_made_says_what_to_do(cache: Path) -> None:
+    with pytest.raises(ProvisioningError, match=r"File name too long\..*set INTERPOOL_CACHE to another"):
+        keep_for(cache, Path("/", *["x" * 200] * 30))
+
+
 @pytest.fixture
 def large(cache: Path) -> list[Path]:
     """Three sets of 3 MB each that nobody uses, unused for 10, 5 and 0 days."""
