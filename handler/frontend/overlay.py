@@ -104,8 +104,8 @@ def build(home: Path) -> None:
     """Make an overlay of the empty directory ``home``.
 
     Raises:
-        OverlayError: TorchServe is absent.
-        OSError: a file cannot be written there, or TorchServe's files cannot be read.
+        OverlayError: TorchServe is absent, or its files cannot be read.
+        OSError: a file cannot be written there.
     """
     _Source.installed().build(home)
 
@@ -166,17 +166,23 @@ class _Source:
         """The parts on this machine.
 
         Raises:
-            OverlayError: TorchServe is absent.
+            OverlayError: TorchServe is absent, or its files cannot be read.
         """
         package = installed_ts()
-        version = (package / "version.txt").read_text(encoding="utf-8").strip()
+        try:
+            version = (package / "version.txt").read_text(encoding="utf-8").strip()
+            entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
+        except OSError as error:
+            raise OverlayError(
+                f"TorchServe's {error.filename or package} cannot be read: {error.strerror}; "
+                "make it readable, or reinstall torchserve"
+            ) from error
         record = {
             "python": sys.executable,
             "ts": str(package),
             "version": version,
             "standby": str(standby_path()),
         }
-        entries = sorted(entry.name for entry in package.iterdir() if entry.name != "__pycache__")
         return cls(package, Path(__file__).resolve().with_name("worker_script.py"), version, entries, record)
 
     def digest(self) -> str:

@@ -99,6 +99,19 @@ def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch
         overlay()
 
 
+def test_a_torchserve_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "ts"
+    for name in ("__init__.py", *REQUIRED_FILES):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    (package / "version.txt").unlink()
+    (package / "version.txt").symlink_to("/proc/self/mem")  # reading it is an error for every user
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ts", raising=False)
+    with pytest.raises(OverlayError, match=r"ts.* cannot be read: Input/output error; make it readable"):
+        overlay()
+
+
 def test_its_launchers_start_a_shim_in_isolation_and_install_nothing(tmp_path: Path) -> None:
     """TorchServe starts these in a model's directory, with that on PYTHONPATH."""
     (tmp_path / "sitecustomize.py").write_text("print('imported')")
