@@ -1140,3 +1140,7 @@ def main() -> int:
     except Refused as error:
         complain(str(error))
         return 1
+    except OSError as error:  # a full disk, or no memory
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"this worker cannot start: {where}{error.strerror}. TorchServe will try it again")
+        return 1

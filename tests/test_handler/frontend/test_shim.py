@@ -354,6 +354,31 @@ def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> N
     assert "served" not in done.stdout
 
 
+def test_a_lock_that_cannot_be_opened_is_a_message(tmp_path: Path) -> None:
+    (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
+    (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
+    model = tmp_path / "model"
+    model.mkdir()
+    _manifest(model, handler="interpool_handler.py")
+    base = tmp_path / "runtime"
+    lock = base / shim.instance_key(os.getpid(), shim.DEFAULT_POOL) / "lock"
+    shim.make_private(str(base))
+    shim.make_private(str(lock.parent))
+    lock.mkdir()
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shim; sys.exit(shim.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--sock-type=unix", "--sock-name=/s"],
+        cwd=model,
+        env={**os.environ, "INTERPOOL_RUNTIME_DIR": str(base)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    said = f"interpool: this worker cannot start: {lock}: Is a directory. TorchServe will try it again\n"
+    assert (done.stderr, done.stdout) == (said, f"[METRICS]{said}")
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write to every file")
 def test_a_log_of_another_users_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOG_LOCATION", raising=False)
