@@ -11,6 +11,7 @@ import contextlib
 import logging
 import socket
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -199,7 +200,7 @@ class _Beside:
         self._management = management
         self._channels = channels
         self._known: dict[tuple[str, str], ServedModel] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()  # by name, while a task uses it
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self) -> None:
