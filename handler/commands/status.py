@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHECK_STATUS = """\b
 Exit status of --check, for probes:
   0  ready: every worker is connected, and an interpreter can answer
-  1  not ready, for the reasons that are printed
+  1  not ready, for the reasons that are printed, or a pool's host does not answer
   5  no pool serves a model of that name
 """
 
@@ -128,15 +128,16 @@ def _check(
     from interpool.handler.host.status import unanswered
 
     found = readiness(pools, name, patience_s)
-    if silent and not found:
-        fail(unanswered(silent), OTHER)
-    if not found:
+    if not found and not silent:
         fail(f"{why_absent(pools, name) if pools else no_pool}\n{_register_advice(name)}", NOT_SERVED)
-    ready = not any(one.reasons for one in found)
-    if as_json:
-        print_json(answer_of(found))
+    answer = answer_of(found, silent)
+    if as_json and not silent:
+        print_json(answer)
     for one in [] if as_json else found:
         said = "not ready: " + "; ".join(one.reasons) if one.reasons else "ready"
         click.echo(f"{one.model}/{one.version} in pool {one.pool!r}: {said}")
-    if not ready:
+    if silent:
+        record_facts(answer)
+        fail(unanswered(silent), OTHER)
+    if not answer["ready"]:
         sys.exit(OTHER)

@@ -63,9 +63,16 @@ def why_absent(pools: list[HostState], name: str) -> str:
     return f"no pool serves {what}{others}" + "".join(f"; it could not be loaded: {why}" for why in failed)
 
 
-def answer_of(found: list[Readiness]) -> dict[str, Any]:
-    """The JSON object of an answer: ``ready`` says whether all are, and ``models`` has each."""
-    return {"ready": not any(one.reasons for one in found), "models": [vars(one) for one in found]}
+def answer_of(found: list[Readiness], silent: list[str]) -> dict[str, Any]:
+    """The JSON object of an answer: ``ready`` says whether all are, and ``models`` has each.
+
+    Args:
+        found: the models of that name.
+        silent: texts on the hosts that did not answer. Such a host may serve the model, too.
+    """
+    ready = not silent and not any(one.reasons for one in found)
+    hosts = {"silent_hosts": silent} if silent else {}
+    return {"ready": ready, "models": [vars(one) for one in found], **hosts}
 
 
 def with_probes(
@@ -73,8 +80,9 @@ def with_probes(
 ) -> WSGIApplication:
     """Add ``GET /ready`` and ``GET /health``, which answer JSON, to an application.
 
-    ``/ready`` answers 200 if every registered model is ready, or with ``?model=NAME`` if that one is. Else it
-    answers 503 with the reasons. ``/health`` answers 200 if every host that listens answers; else 503.
+    ``/ready`` answers 200 if every host answers and every registered model is ready, or with ``?model=NAME``
+    if that one is. Else it answers 503 with the reasons. ``/health`` answers 200 if every host that listens
+    answers; else 503.
 
     Args:
         app: answers all other paths.
@@ -92,7 +100,7 @@ def with_probes(
         else:
             name = parse_qs(environ.get("QUERY_STRING", "")).get("model", [ANY])[0]
             models = readiness(pools, name)
-            found = answer_of(models)
+            found = answer_of(models, silent)
             if not models:
                 found |= {"ready": False, "reason": why_absent(pools, name)}
             ok = bool(found["ready"])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pool_states
 import pytest
 from archives import archive_of
 from click.testing import CliRunner, Result
 
 from interpool.handler.cli import main
 from interpool.handler.frontend import serving_checks
+from interpool.handler.host import control
 
 TOO_LONG = "x" * 300  # for a file's name: the system refuses to look for it
 
@@ -115,6 +122,44 @@ def test_a_name_that_torchserve_would_refuse_is_explained_before_the_archiver_ru
     assert done.exit_code == 4
     assert f"{name or 'mö del'!r} cannot be the name of a model in TorchServe" in done.stderr
     assert "--model-name" in done.stderr
+
+
+@contextlib.contextmanager
+def _host(directory: Path, answer: bytes) -> Iterator[None]:
+    """A host's control socket, which gives one answer to whatever it is asked."""
+    directory.mkdir(parents=True)
+    with control.listen(directory) as listener:
+        listener.setblocking(True)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with listener.accept()[0] as peer:
+                        peer.recv(100)
+                        peer.send(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_host_that_does_not_answer_may_serve_the_model_that_another_pool_has_ready(tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"
+    pool = json.dumps(pool_states.pool()).encode()
+    with _host(runtime / "a", pool):
+        assert run("status", "--check", "m").exit_code == 0
+        with _host(runtime / "b", b"refused\0it has no descriptor"):
+            done = run("status", "--check", "m")
+            assert (done.exit_code, done.stdout) == (1, "m/1.0 in pool 'default': ready\n")
+            assert f"{runtime / 'b'}: it has no descriptor" in done.stderr
+            found = json.loads(run("status", "--check", "m", "--json").stdout)
+            assert (found["ready"], found["error"]["status"]) == (False, 1)
+            found = json.loads(run("status", "--json").stdout)
+            assert (found["pools"][0]["pool"], found["error"]["status"]) == ("default", 1)
 
 
 @pytest.mark.parametrize("command", ["--help", "handler", "status", "cache --json"])

@@ -52,6 +52,14 @@ def test_a_model_that_no_pool_serves_is_not_ready() -> None:
     assert _get("/ready")[0] == "503 Service Unavailable"
 
 
+def test_a_host_that_does_not_answer_makes_the_server_unready_as_it_may_serve_the_model() -> None:
+    for target in ("/ready", "/ready?model=m"):
+        status, found = _get(target, pool_states.pool(), silent=("/run/a",))
+        assert status == "503 Service Unavailable"
+        assert isinstance(found, dict)
+        assert (found["ready"], found["silent_hosts"]) == (False, ["/run/a"])
+
+
 def test_a_host_that_does_not_answer_is_not_healthy() -> None:
     assert _get("/health", pool_states.pool()) == ("200 OK", {"pools": 1, "silent_hosts": []})
     assert _get("/health", silent=("/run/a",)) == (
