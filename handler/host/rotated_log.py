@@ -12,10 +12,10 @@ import io
 import logging
 import os
 import stat
-from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
 
-MEGABYTES, FILES = "INTERPOOL_LOG_MB", "INTERPOOL_LOG_FILES"
+from interpool.handler.config import HostSettings
+
 _DESCRIPTORS = (1, 2)
 
 
@@ -70,17 +70,13 @@ class RotatedLog(RotatingFileHandler):
             return True
 
 
-def install(environment: Mapping[str, str] = os.environ) -> None:
-    """Have the log rotated from now on, if it is a file of the host's own.
-
-    A wrong value in the environment is refused with all settings.
-    """
-    if not stat.S_ISREG(os.fstat(2).st_mode) or environment.get("INTERPOOL_LOG_TO") == "stdout":
+def install(settings: HostSettings) -> None:
+    """Have the log rotated from now on, if it is a file of the host's own."""
+    if not stat.S_ISREG(os.fstat(2).st_mode) or settings.log_to == "stdout":
         return
     (before,) = logging.root.handlers
-    most = int(_number(environment.get(MEGABYTES), 100.0) * 1e6)
-    kept = max(1, int(_number(environment.get(FILES), 5)))
-    handler = RotatedLog(os.readlink("/proc/self/fd/2").removesuffix(" (deleted)"), most, kept)
+    path = os.readlink("/proc/self/fd/2").removesuffix(" (deleted)")
+    handler = RotatedLog(path, int(settings.log_mb * 1e6), settings.log_files)
     handler.setFormatter(before.formatter)
     logging.root.handlers = [handler]
 
@@ -91,9 +87,3 @@ def look() -> None:
         if isinstance(handler, RotatedLog):
             with contextlib.suppress(OSError):
                 handler.look()
-
-
-def _number(text: str | None, otherwise: float) -> float:
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(text or otherwise))
-    return otherwise

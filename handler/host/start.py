@@ -71,9 +71,9 @@ def main(arguments: list[str]) -> int:
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
 
-        rotated_log.install()
-        remove_stale(options.runtime_dir.parent)
         settings = HostSettings.of_environment()
+        rotated_log.install(settings)
+        remove_stale(options.runtime_dir.parent)
         address = _direct_address(settings, options.runtime_dir, options.frontend, options.pool)
         host = PoolHost(
             options.runtime_dir,

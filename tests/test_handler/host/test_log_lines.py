@@ -71,9 +71,11 @@ class Host:
 
     PROGRAM = """
 import logging, os, sys
+from interpool.handler.config import HostSettings
 from interpool.handler.host import log_lines, rotated_log
 log_lines.set_up()
-rotated_log.install({"INTERPOOL_LOG_MB": "0.001", "INTERPOOL_LOG_FILES": "2"})
+settings = {"INTERPOOL_LOG_MB": "0.001", "INTERPOOL_LOG_FILES": "2"}
+rotated_log.install(HostSettings.of_environment(settings))
 os.dup2(2, 1)
 for line in sys.stdin:
     if line == "look\\n":
