@@ -8,12 +8,9 @@ another container or machine is removed only if it was not used for a day.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from interpool.handler.frontend import shim
@@ -34,7 +31,9 @@ def remove_stale(base: Path) -> None:
     """
     for directory in base.iterdir():
         if _is_stale(directory):
-            with unheld(directory) as is_free, _nobody_starts(directory) as is_quiet:
+            lock = directory / "lock"  # a process has it while it starts a host
+            starts = unheld(lock) if lock.exists() else contextlib.nullcontext(True)
+            with unheld(directory) as is_free, starts as is_quiet:
                 if is_free and is_quiet:
                     shutil.rmtree(directory, ignore_errors=True)
 
@@ -49,25 +48,3 @@ def _is_stale(directory: Path) -> bool:
         return time.time() - directory.stat().st_mtime > UNUSED_S
     except OSError:
         return False
-
-
-@contextlib.contextmanager
-def _nobody_starts(directory: Path) -> Iterator[bool]:
-    """Whether no process has the lock under which a host starts; if so, none gets it meanwhile."""
-    try:
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield True
-        return
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_quiet = True
-    except OSError:
-        is_quiet = False
-    try:
-        yield is_quiet
-    finally:
-        os.close(lock)
