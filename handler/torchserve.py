@@ -156,6 +156,14 @@ def installed_ts() -> Path:
     return package
 
 
+def frontend_arguments(pid: int | str) -> list[bytes]:
+    """The command line of a process that is a TorchServe's frontend; [] if it is none, or cannot be read."""
+    with contextlib.suppress(OSError):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return arguments if FRONTEND_CLASS.encode() in arguments else []
+    return []
+
+
 def running_frontend() -> int | None:
     """The process of the TorchServe that was started with this temporary directory, if it runs."""
     try:
@@ -163,12 +171,12 @@ def running_frontend() -> int | None:
         process = Path(f"/proc/{pid}")
         patience = time.monotonic() + EXEC_PATIENCE_S
         # Linux shows a program's arguments a moment after its parent has gone on.
-        while not (arguments := (process / "cmdline").read_bytes()) and time.monotonic() < patience:
+        while not (process / "cmdline").read_bytes() and time.monotonic() < patience:
             (process / "exe").readlink()  # neither the kernel's own nor a process that has ended has one
             time.sleep(0.001)
     except (OSError, ValueError):
         return None
-    return pid if FRONTEND_CLASS.encode() in arguments.split(b"\0") else None
+    return pid if frontend_arguments(pid) else None
 
 
 def running_addresses() -> tuple[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from interpool.handler.frontend.held import unheld
 from interpool.handler.frontend.server_home import lives_in, remove_ended
-from interpool.handler.torchserve import FRONTEND_CLASS, MANIFEST
+from interpool.handler.torchserve import MANIFEST, frontend_arguments
 
 _DEFAULT = "/tmp"  # Java's, whatever TMPDIR says
 _EXTRACTED = re.compile(r"[0-9a-f]{32}")
@@ -78,14 +78,9 @@ def _extracted(directory: Path) -> Iterator[Path]:
 
 def _is_in_use(directory: Path) -> bool:
     """Whether a server of any user, in this PID namespace, lives and extracts into it."""
-    for entry in os.listdir("/proc"):
-        if not entry.isdecimal():
-            continue
-        try:
-            words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if FRONTEND_CLASS.encode() not in words:
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        words = frontend_arguments(entry)
+        if not words:
             continue
         named = [
             os.fsdecode(word)[len(_TEMPORARY) :] for word in words if word.startswith(_TEMPORARY.encode())

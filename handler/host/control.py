@@ -191,11 +191,16 @@ def parse_registration(message: bytes) -> Registration:
     )
 
 
-def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
-    """The state of a host, as JSON text.
+class TurnedAway(OSError):
+    """The host answers that it has no file descriptor left for a question."""
+
+
+def ask(runtime_dir: Path, request: bytes = STATUS_REQUEST, timeout_s: float = 5.0) -> bytes:
+    """Ask a host, and return its whole answer.
 
     Args:
         runtime_dir: the host's runtime directory.
+        request: STATUS_REQUEST, DRAIN_REQUEST or STACKS_REQUEST.
         timeout_s: seconds to wait for each part of the answer.
 
     Raises:
@@ -203,40 +208,6 @@ def ask_status(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
         TimeoutError: the host does not answer in time.
         OSError: no host listens there, or the connection has failed.
     """
-    return _ask(runtime_dir, STATUS_REQUEST, timeout_s)
-
-
-def ask_to_drain(runtime_dir: Path, timeout_s: float = 5.0) -> bytes:
-    """Have a host say from now on that it is not ready, and return its state as ``ask_status`` does.
-
-    Args:
-        runtime_dir: the host's runtime directory.
-        timeout_s: seconds to wait for each part of the answer.
-
-    Raises:
-        OSError: as for ``ask_status``.
-    """
-    return _ask(runtime_dir, DRAIN_REQUEST, timeout_s)
-
-
-def ask_stacks(runtime_dir: Path, timeout_s: float = 10.0) -> bytes:
-    """The Python stacks of a host's interpreters, as text for people.
-
-    Args:
-        runtime_dir: the host's runtime directory.
-        timeout_s: seconds to wait for each part of the answer.
-
-    Raises:
-        OSError: as for ``ask_status``.
-    """
-    return _ask(runtime_dir, STACKS_REQUEST, timeout_s)
-
-
-class TurnedAway(OSError):
-    """The host answers that it has no file descriptor left for a question."""
-
-
-def _ask(runtime_dir: Path, request: bytes, timeout_s: float) -> bytes:
     peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
     with peer:
         peer.settimeout(timeout_s)

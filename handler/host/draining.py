@@ -24,7 +24,7 @@ from types import FrameType
 
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
-from interpool.handler.torchserve import FRONTEND_CLASS
+from interpool.handler.torchserve import frontend_arguments
 
 LOOK_S = 0.5
 # A batch that TorchServe has not sent yet, or an answer that it is still sending, is in no pool.
@@ -74,7 +74,7 @@ def _frontend() -> int | None:
     """TorchServe's frontend, if this process has one: its child."""
     with contextlib.suppress(OSError):  # a child has just ended
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
-            if FRONTEND_CLASS.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if frontend_arguments(pid):
                 return int(pid)
     return None
 
@@ -89,7 +89,7 @@ def _is_busy(frontend: int) -> bool:
 def _has_calls(directory: Path) -> bool:
     """Whether a host has calls, which says from now on that it is not ready."""
     try:
-        pool = json.loads(control.ask_to_drain(directory))["interpreters"]
+        pool = json.loads(control.ask(directory, control.DRAIN_REQUEST))["interpreters"]
     except (FileNotFoundError, ConnectionRefusedError):
         return False  # the directory has no host
     except (OSError, ValueError):

@@ -77,9 +77,9 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], 
     if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:
-                pool = json.loads(control.ask_status(directory))
+                pool = json.loads(control.ask(directory))
                 if stacks:
-                    pool["stacks"] = control.ask_stacks(directory).decode()
+                    pool["stacks"] = control.ask(directory, control.STACKS_REQUEST, timeout_s=10.0).decode()
                 pools.append(pool)
             except TimeoutError:
                 silent.append(f"{directory}: no answer in time; its log says what it does")

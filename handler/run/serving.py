@@ -197,7 +197,7 @@ class Serving:
         models = [served.model for served in tuple(self._served.values())]
         directories = {model.directory for model in models}
         patience_s = max((model.queue.settings.response_timeout_s for model in models), default=0)
-        state = json.loads(control.ask_status(Path(self._runtime_dir)))
+        state = json.loads(control.ask(Path(self._runtime_dir)))
         # Archives that are being loaded, or have failed to load, do not count.
         state["served"] = {key: value for key, value in state["served"].items() if key in directories}
         state["gone"] = {}

@@ -54,10 +54,10 @@ class _Host:
         resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def trouble(self) -> str:
-        return str(json.loads(control.ask_status(self.runtime))["trouble"])
+        return str(json.loads(control.ask(self.runtime))["trouble"])
 
     def states(self) -> list[str]:
-        return [worker["state"] for worker in json.loads(control.ask_status(self.runtime))["workers"]]
+        return [worker["state"] for worker in json.loads(control.ask(self.runtime))["workers"]]
 
     def close(self) -> None:
         self.frontend.kill()

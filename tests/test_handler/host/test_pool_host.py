@@ -165,7 +165,7 @@ def runtime(pool: None, tmp_path: Path, frontend: subprocess.Popen[bytes]) -> It
 
 
 def _states(runtime: Path) -> list[str]:
-    return [worker["state"] for worker in json.loads(control.ask_status(runtime))["workers"]]
+    return [worker["state"] for worker in json.loads(control.ask(runtime))["workers"]]
 
 
 def test_a_worker_listens_serves_and_ends(runtime: Path, model: Path, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_why_a_worker_ends_is_kept_if_other_reports_follow(
     Report("loaded", token.pid, 2).send(token.reports)
     _Pool.end(0)
     assert worker.answer() == "bye"
-    (served,) = json.loads(control.ask_status(runtime))["served"].values()
+    (served,) = json.loads(control.ask(runtime))["served"].values()
     assert served["worker_ends"] == {"model_exit": 1}
     stream.close()
     worker.close()
@@ -420,7 +420,7 @@ def test_a_model_that_left_traces_before_gets_a_process_once_many_interpreters_a
     shutil.rmtree(model)
     assert worker.answer() == "bye"
     _Pool.end(0)
-    wait_for(lambda: json.loads(control.ask_status(runtime))["gone"], "the model to be forgotten")
+    wait_for(lambda: json.loads(control.ask(runtime))["gone"], "the model to be forgotten")
     monkeypatch.setattr(_Pool, "retired", pool_host.MOST_LOST)
     time.sleep(0.5)  # some looks
     for path in (".s1", ".s2"):  # of both workers
@@ -518,7 +518,7 @@ def test_a_clock_that_is_set_ends_no_worker(
         PoolHost, "_end_stale_workers", lambda host: (end_stale_workers(host), checked.append(None))
     )
     wait_for(lambda: len(checked) > 2, "the host to look for workers to which TorchServe did not come")
-    status = json.loads(control.ask_status(runtime))
+    status = json.loads(control.ask(runtime))
     assert [each["state"] for each in status["workers"]] == ["listening"]
     assert status["uptime_s"] < 3600
     assert status["workers"][0]["seconds"] < 3600
