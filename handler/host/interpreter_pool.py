@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interpool.native.pool.manager import InterpreterManager
 
 LASTING_S = 0.5
+CLOSE_S = 60.0
 
 logger = logging.getLogger("interpool.host")
 
@@ -124,6 +125,17 @@ class Pool:
             if self._size is not None:
                 self.manager.resize(*self._size)
         return True
+
+    def close(self) -> None:
+        """Close the manager, once a start that is under way has ended; wait CLOSE_S for that at most.
+
+        A later pool of this process takes its interpreters over.
+        """
+        if self._starting is not None:
+            self._starting.join(CLOSE_S)
+            self.settle()
+        if self.manager is not None:
+            self.manager.close()
 
     def has_grown(self) -> bool:
         """Whether the number of interpreters has changed since the last call of this."""

@@ -73,15 +73,19 @@ class HostThread:
             remove_stale(Path(base))
             self._pool = pool = Pool()
             pool.start()
-            self._host = PoolHost(
-                Path(self.runtime_dir),
-                shim.DEFAULT_POOL,
-                own,
-                pool,
-                settings=self._settings,
-                lasting=True,
-                direct=self._direct,
-            )
+            try:
+                self._host = PoolHost(
+                    Path(self.runtime_dir),
+                    shim.DEFAULT_POOL,
+                    own,
+                    pool,
+                    settings=self._settings,
+                    lasting=True,
+                    direct=self._direct,
+                )
+            except BaseException:
+                pool.close()
+                raise
         finally:
             os.close(held)
         self._thread = threading.Thread(target=self._host.run, name="pool host", daemon=True)
@@ -91,8 +95,7 @@ class HostThread:
         """Have the host leave, and wait for that, for ``_LEAVE_S`` at most."""
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
-        if self._pool.manager is not None:
-            self._pool.manager.close()  # a later pool of this process takes its interpreters over
+        self._pool.close()
 
 
 @dataclass
