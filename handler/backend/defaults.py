@@ -42,7 +42,8 @@ import torch
 from interpool.handler.backend.batches import Batch, batch_of, is_like
 from interpool.handler.backend.binary_tensors import LENGTH_HEADER, BinaryAnswer
 from interpool.handler.backend.client_faults import faults
-from interpool.handler.backend.envelopes import ENVELOPES, Request, Subject
+from interpool.handler.backend.envelope_requests import Request, Subject
+from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe, one_line, traceback_text
 from interpool.handler.backend.inputs import Arguments
 from interpool.handler.backend.lost_devices import note

@@ -14,7 +14,7 @@ from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.binary_tensors import LENGTH_HEADER
 from interpool.handler.backend.defaults import DefaultHandler
-from interpool.handler.backend.envelopes import _DATATYPES
+from interpool.handler.backend.open_inference import _DATATYPES
 from interpool.native.archive.format import SERVED_PLAINLY
 
 ALL_OUT = {"parameters": {"binary_data_output": True}}
