@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
+
+from extracted import extracted
 
 from interpool.handler.frontend import shim
 
@@ -67,12 +68,6 @@ def connect(path: Path) -> socket.socket:
     return stream
 
 
-def manifest_of(**model: str) -> str:
-    return json.dumps({"model": {"modelName": "m", "handler": "interpool_handler.py", **model}})
-
-
-def new_model(directory: Path) -> Path:
+def new_model(directory: Path, **model: str) -> Path:
     """An extracted archive of ours, with nothing in it but its manifest."""
-    (directory / "MAR-INF").mkdir(parents=True)
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(manifest_of())
-    return directory
+    return extracted(directory, handler="interpool_handler.py", **model)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import settings_tables
 import yaml
+from extracted import extracted
 from paths import ROOT
 
 from interpool.handler.admission import Admission
@@ -26,13 +27,10 @@ SAMPLE = ROOT / "configs" / "model-config.yaml"
 
 
 def _model(directory: Path, config: str | None) -> Path:
-    manifest: dict[str, str] = {"modelName": "m"}
-    if config is not None:
-        manifest["configFile"] = "config.yaml"
-        (directory / "config.yaml").write_text(config)
-    (directory / "MAR-INF").mkdir()
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": manifest}))
-    return directory
+    if config is None:
+        return extracted(directory)
+    (directory / "config.yaml").write_text(config)
+    return extracted(directory, configFile="config.yaml")
 
 
 @pytest.mark.parametrize("config", [None, "", "minWorkers: 2\n", "interpool:\n"])
@@ -96,17 +94,11 @@ def test_a_model_without_a_manifest_is_refused(tmp_path: Path) -> None:
         ModelSettings.of_model(tmp_path)
 
 
-def _named(directory: Path, **names: object) -> Path:
-    (directory / "MAR-INF").mkdir(parents=True)
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m", **names}}))
-    return directory
-
-
 @pytest.mark.parametrize("key", NAMES)
 @pytest.mark.parametrize("name", ["../secret.yaml", "/etc/hostname", "a/../../secret.yaml", "link.yaml"])
 def test_no_name_in_a_manifest_leads_out_of_the_models_directory(tmp_path: Path, key: str, name: str) -> None:
     (tmp_path / "secret.yaml").write_text("interpool: {pool: stolen}")
-    model = _named(tmp_path / "model", **{key: name})
+    model = extracted(tmp_path / "model", **{key: name})
     (model / "link.yaml").symlink_to(tmp_path / "secret.yaml")
     assert is_refused(model)
     for read in (ModelSettings.of_model, startup_timeout, obstacles):

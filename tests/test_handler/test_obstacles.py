@@ -8,15 +8,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from extracted import extracted
 
 from interpool.handler.obstacles import obstacles
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    (tmp_path / "MAR-INF").mkdir()
-    manifest = {"model": {"modelName": "m", "handler": "handler.py", "configFile": "config.yaml"}}
-    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    extracted(tmp_path, handler="handler.py", configFile="config.yaml")
     (tmp_path / "config.yaml").write_text("minWorkers: 1\n")
     (tmp_path / "handler.py").write_text("")
     return tmp_path

@@ -13,14 +13,12 @@ from pathlib import Path
 import otf
 import pytest
 import torch
+from extracted import METRICS, extracted, token
 from interpool_testing import Code, assert_clean, run_program
 from proving import build_archive
 
-from interpool.handler.admission import Admission
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_reports import Report
-from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
 
 without_a_device = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
@@ -58,7 +56,6 @@ class Net(torch.nn.Linear):
         super().__init__(1, 1)
 """
 BATCH = otf.predict(b"x")
-METRICS = str(installed_ts() / "configs" / "metrics.yaml")
 # TorchServe's own worker, for each of the directories that are given.
 STOCK = """
 import contextlib, io, json, logging, os, sys
@@ -102,12 +99,10 @@ class Served:
     def __init__(self, directory: Path, *, ordinary: bool) -> None:
         self.directory = directory
         self.ordinary = ordinary
-        (directory / "MAR-INF").mkdir(parents=True)
         model = (
             {"handler": "handler.py", "modelFile": "net.py"} if ordinary else {"serializedFile": "m.ptpkg"}
         )
-        manifest = {"model": {"modelName": "m", **model}}
-        (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+        extracted(directory, **model)
 
     def load_command(self, gpu: int) -> bytes:
         handler = "handler.py" if self.ordinary else "interpool_handler.py"
@@ -118,18 +113,7 @@ class Served:
         command = self.load_command(gpu)
         host, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         with host, inside, (self.directory / "log").open("ab") as log:
-            worker = WorkerToken(
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-                metrics_config=METRICS,
-                refusal="",
-                tracebacks=False,
-                failed_load=-1,
-                admission=Admission(),
-                ordinary=self.ordinary,
-                own_directory=True,
-                reports=inside.fileno(),
-            )
+            worker = token(log.fileno(), ordinary=self.ordinary, own_directory=True, reports=inside.fileno())
             service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker.as_text(), command)
             reply = session.global_("builtins", "bytes")(service(frame or command)[0]).to_value()
             host.setblocking(False)

@@ -15,14 +15,12 @@ from typing import Any
 
 import otf
 import pytest
+from extracted import extracted, token
 from interpool_testing import Code
 from waiting import wait_for
 
-from interpool.handler.admission import Admission
 from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE, STDIO_MODULE
-from interpool.handler.torchserve import installed_ts
-from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
 
 RECEIVED = r"Backend received inference at: \d+ \[request request-\]\n"
@@ -57,26 +55,15 @@ class Model:
     """An extracted ordinary .mar with a handler's code, and the pipes of its worker."""
 
     def __init__(self, directory: Path, code: str) -> None:
-        (directory / "MAR-INF").mkdir(parents=True)
-        (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": {"modelName": "m"}}))
-        (directory / "handler.py").write_text(textwrap.dedent(code))
+        (extracted(directory) / "handler.py").write_text(textwrap.dedent(code))
         # One packet for each write.
         self._out, out = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._err, err = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._theirs = out, err
-        token = WorkerToken(
-            stdout=out.fileno(),
-            stderr=err.fileno(),
-            metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
-            refusal="",
-            tracebacks=False,
-            failed_load=-1,
-            admission=Admission(),
-            ordinary=True,
-            unwatched=True,  # what its model does to logging is its own affair
-        )
+        # What its model does to logging is its own affair.
+        worker = token(out.fileno(), stderr=err.fileno(), ordinary=True, unwatched=True)
         self._made = (
-            token.as_text(),
+            worker.as_text(),
             otf.load("m", str(directory), handler="handler.py:handle"),
         )
         self._service: Any = None

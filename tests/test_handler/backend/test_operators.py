@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -13,13 +12,11 @@ from pathlib import Path
 
 import otf
 import pytest
+from extracted import extracted, token
 from interpool_testing import Code
 
 from interpool.handler import failed_load
-from interpool.handler.admission import Admission
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.handler.torchserve import installed_ts
-from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession
 
 DEFINED = """
@@ -84,9 +81,7 @@ class Served:
 
     def __init__(self, directory: Path, name: str, source: str, factor: int, loads: str = "") -> None:
         space, _, plain = name.partition("::")
-        (directory / "MAR-INF").mkdir(parents=True)
-        manifest = {"model": {"modelName": "m", "handler": "handler.py"}}
-        (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+        extracted(directory, handler="handler.py")
         (directory / "operators.py").write_text(source.format(name=name, factor=factor))
         handler = (loads or "import operators\n") + HANDLER.format(space=space, plain=plain)
         (directory / "handler.py").write_text(handler)
@@ -95,19 +90,11 @@ class Served:
     @contextmanager
     def _worker(self, told: Told, *, state: int) -> Iterator[tuple[str, bytes]]:
         with open(os.devnull, "wb") as log:
-            token = WorkerToken(
-                stdout=log.fileno(),
-                stderr=log.fileno(),
-                metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
-                refusal="",
-                tracebacks=False,
-                failed_load=told.inside.fileno(),
-                admission=Admission(),
-                ordinary=True,
-                state=state,
-                own_state=state > 0,
+            asked = {"failed_load": told.inside.fileno(), "state": state, "own_state": state > 0}
+            yield (
+                token(log.fileno(), ordinary=True, **asked).as_text(),
+                otf.load("m", str(self.directory), handler="handler.py"),
             )
-            yield token.as_text(), otf.load("m", str(self.directory), handler="handler.py")
 
     def ask(
         self, session: InterpreterSession, *, load: bool = False, state: int = 0

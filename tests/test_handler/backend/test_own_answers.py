@@ -18,6 +18,7 @@ import own_answer_models as models
 import pytest
 import torch
 from archives import add_manifest, manifest_of, module_records, read_members
+from extracted import extracted, token
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from many_examples import EXAMPLES
@@ -30,11 +31,8 @@ from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.archiver_ext.packing.write.members import add_request
 from interpool.archiver_ext.packing.write.pickle_globals import pickle_globals
 from interpool.archiver_ext.verify.self_test import Sample, answer
-from interpool.handler.admission import Admission
 from interpool.handler.backend.serve_check import find_request
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.handler.torchserve import installed_ts
-from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession, PyObj
 from interpool.native.archive.format import SERVED_PLAINLY, Batches, EntryKind, SelfTest
 
@@ -98,24 +96,14 @@ class Served:
     """
 
     def __init__(self, folder: Path, sessions: list[InterpreterSession], log: int) -> None:
-        (folder / "MAR-INF").mkdir()
-        mar = {"model": {"modelName": "m", "serializedFile": "m.ptpkg"}}
-        (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(mar))
+        extracted(folder, serializedFile="m.ptpkg")
         manifest = read_members(folder / "m.ptpkg")["interpool-archive/manifest.json"]
         self.way = json.loads(manifest)["serving"]["batches"]
-        token = WorkerToken(
-            metrics_config=str(installed_ts() / "configs" / "metrics.yaml"),
-            refusal="",
-            tracebacks=False,
-            failed_load=-1,
-            admission=Admission(),
-            stdout=log,
-            stderr=log,
-        ).as_text()
+        worker = token(log).as_text()
         load = otf.load("m", str(folder), handler="interpool_handler.py")
         self._sessions = sessions
         self._services: list[PyObj] = [
-            session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(token, load) for session in sessions
+            session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, load) for session in sessions
         ]
 
     def ask(self, interpreter: int, batch: list[Asked]) -> list[Answered]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,11 @@ from typing import Any
 
 import otf
 import pytest
+from extracted import extracted, token
 from proving import build_archive
 
 from interpool.handler.admission import Admission
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.handler.torchserve import installed_ts
-from interpool.handler.worker_token import WorkerToken
 from interpool.native import InterpreterManager, InterpreterSession, PyObj
 
 
@@ -37,19 +35,9 @@ class Served:
 
     def __init__(self, directory: Path, canary: Path, entry: str, **token: Any) -> None:
         self.directory = directory / entry
-        (self.directory / "MAR-INF").mkdir(parents=True)
+        extracted(self.directory, serializedFile="m.ptpkg")
         build_archive(self.directory / "m.ptpkg", canary, entry=entry)
-        manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg"}}
-        (self.directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
-        self.token = {
-            "metrics_config": str(installed_ts() / "configs" / "metrics.yaml"),
-            "refusal": "",
-            "tracebacks": False,
-            "failed_load": -1,
-            "admission": Admission(),
-            **token,
-        }
-
+        self.token = token
         self._canary = canary
 
     def loaded(self, session: InterpreterSession) -> int:
@@ -73,7 +61,7 @@ class Served:
         """Have it loaded ahead."""
         command = self._load_command()
         with open(os.devnull, "wb") as log:
-            worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
+            worker = token(log.fileno(), **self.token).as_text()
             return bool(session.global_(SERVICE_MODULE, "warm")(worker, command).to_value())
 
     def _load_command(self, **load: str) -> bytes:
@@ -83,7 +71,7 @@ class Served:
     def connected(self, session: InterpreterSession, **load: str) -> Iterator[PyObj]:
         """What answers a connection's frames."""
         with open(os.devnull, "wb") as log:
-            worker = WorkerToken(stdout=log.fileno(), stderr=log.fileno(), **self.token).as_text()
+            worker = token(log.fileno(), **self.token).as_text()
             yield session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, self._load_command(**load))
 
     def ask(self, session: InterpreterSession, frame: bytes = b"", **load: str) -> tuple[int, bytes, bool]:
@@ -119,7 +107,7 @@ def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
     served, log = Served(tmp_path, canary, entry), tmp_path / "log"
     command = otf.load("m", str(served.directory), handler="interpool_handler.py", gpu=gpu)
     with log.open("wb") as written:
-        worker = WorkerToken(stdout=written.fileno(), stderr=written.fileno(), **served.token).as_text()
+        worker = token(written.fileno(), **served.token).as_text()
         service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, command)
         answer = session.global_("builtins", "bytes")(service(command)[0]).to_value()
     assert b"loaded model m" in answer

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from extracted import extracted
 from pid_namespaces import start_in_another_pid_namespace
 from waiting import wait_for
 
@@ -13,19 +14,13 @@ from interpool.handler.frontend.leftovers import remove_leftovers, temporary_dir
 from interpool.handler.torchserve import FRONTEND_CLASS
 
 
-def _model(directory: Path) -> Path:
-    (directory / "MAR-INF").mkdir(parents=True)
-    (directory / "MAR-INF" / "MANIFEST.json").touch()
-    return directory
-
-
 def _extracted(directory: Path, letter: str) -> Path:
-    return _model(directory / "models" / (letter * 32))
+    return extracted(directory / "models" / (letter * 32))
 
 
 def test_extracted_models_of_no_living_server_are_removed(tmp_path: Path) -> None:
     model = _extracted(tmp_path, "a")
-    elsewhere = _model(tmp_path / "store")
+    elsewhere = extracted(tmp_path / "store")
     linked = tmp_path / "models" / ("b" * 32)
     linked.symlink_to(elsewhere)  # a model that is no archive
     download = tmp_path / "models123.download"

@@ -15,17 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from extracted import extracted
 from waiting import wait_for
 
 from interpool.handler import interpool_handler
 from interpool.handler.frontend import shim
 from interpool.native.provision import standby_path
-
-
-def _manifest(directory: Path, **model: str) -> Path:
-    (directory / "MAR-INF").mkdir(exist_ok=True)
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps({"model": model}, indent=2))
-    return directory
 
 
 @pytest.mark.parametrize(
@@ -42,7 +37,7 @@ def _manifest(directory: Path, **model: str) -> Path:
     ],
 )
 def test_a_model_is_hermetic_by_its_handler(tmp_path: Path, handler: str, hermetic: bool) -> None:
-    assert shim.is_hermetic(str(_manifest(tmp_path, handler=handler))) is hermetic
+    assert shim.is_hermetic(str(extracted(tmp_path, handler=handler))) is hermetic
 
 
 def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
@@ -337,9 +332,7 @@ def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> N
     (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
     (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
     (tmp_path / shim.WORKER_SCRIPT).write_text("print('served')\n")
-    model = tmp_path / "model"
-    model.mkdir()
-    _manifest(model, handler="handler.py")
+    model = extracted(tmp_path / "model", handler="handler.py")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shim; sys.exit(shim.main())"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -357,9 +350,7 @@ def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> N
 def test_a_lock_that_cannot_be_opened_is_a_message(tmp_path: Path) -> None:
     (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
     (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
-    model = tmp_path / "model"
-    model.mkdir()
-    _manifest(model, handler="interpool_handler.py")
+    model = extracted(tmp_path / "model", handler="interpool_handler.py")
     base = tmp_path / "runtime"
     lock = base / shim.instance_key(os.getpid(), shim.DEFAULT_POOL) / "lock"
     shim.make_private(str(base))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -14,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from extracted import extracted, token
 
-from interpool.handler.admission import Admission
 from interpool.handler.host.ordinary_models import OrdinaryModels
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import RemoteError
@@ -80,7 +79,7 @@ class _Worker:
         self.load_limit_s = 120.0
 
     def token(self) -> WorkerToken:
-        return WorkerToken(-1, -1, "", "", False, -1, Admission())
+        return token()
 
     def said(self) -> str:
         os.set_blocking(self.log, False)
@@ -98,10 +97,7 @@ class _Worker:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    directory = tmp_path / "model"
-    (directory / "MAR-INF").mkdir(parents=True)
-    manifest = {"model": {"modelName": "m", "handler": "handler.py"}}
-    (directory / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    directory = extracted(tmp_path / "model", handler="handler.py")
     (directory / "handler.py").write_text("")
     return directory
 

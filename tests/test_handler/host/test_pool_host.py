@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from local_server import free_ports
-from shims import Shim, connect, manifest_of, new_model
+from shims import Shim, connect, new_model
 from waiting import wait_for
 
 import interpool.native
@@ -111,7 +111,7 @@ class _Pool:
 def _configure(model: Path, text: str) -> None:
     """Give it a configuration file."""
     (model / "config.yaml").write_text(text)
-    (model / "MAR-INF" / "MANIFEST.json").write_text(manifest_of(configFile="config.yaml"))
+    new_model(model, configFile="config.yaml")
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from pathlib import Path
 
 import pytest
+from extracted import extracted
 
 from interpool.handler.config import HostSettings
 from interpool.handler.host.control import Registration
@@ -20,9 +20,7 @@ from interpool.handler.host.worker import Worker
 )
 def test_its_load_may_take_as_long_as_torchserve_waits(tmp_path: Path, config: str, seconds: float) -> None:
     (tmp_path / "config.yaml").write_text(config)
-    (tmp_path / "MAR-INF").mkdir()
-    manifest = {"model": {"modelName": "m", "handler": "handler.py", "configFile": "config.yaml"}}
-    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    extracted(tmp_path, handler="handler.py", configFile="config.yaml")
     shim, peer = socket.socketpair()
     with shim, peer:
         registration = Registration(1, "unix:/s", str(tmp_path), "", [])

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import ts
+from extracted import METRICS, extracted
 from proving import build_archive
 from ts.context import Context, RequestProcessor
 
 from interpool.handler import interpool_handler
 from interpool.handler.interpool_handler import HermeticHandler
-from interpool.handler.torchserve import installed_ts
 from interpool.native.errors import SignatureError
 
 Make = Callable[..., tuple[HermeticHandler, Any]]
@@ -29,11 +29,10 @@ def made(tmp_path: Path) -> Iterator[Make]:
 
     def make(entry: str, settings: str = "") -> tuple[HermeticHandler, Any]:
         build_archive(tmp_path / "m.ptpkg", tmp_path / "canary", entry=entry)
-        manifest = {"model": {"modelName": "m", "serializedFile": "m.ptpkg", "configFile": "c.yaml"}}
-        (tmp_path / "c.yaml").write_text(f"interpool: {{interpreters: 2{settings}}}")
-        (tmp_path / "MAR-INF").mkdir()
-        (tmp_path / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
-        metrics = SimpleNamespace(config_file_path=str(installed_ts() / "configs" / "metrics.yaml"))
+        names = {"serializedFile": "m.ptpkg", "configFile": "c.yaml"}
+        manifest = {"model": {"modelName": "m", **names}}
+        (extracted(tmp_path, **names) / "c.yaml").write_text(f"interpool: {{interpreters: 2{settings}}}")
+        metrics = SimpleNamespace(config_file_path=METRICS)
         return handler, Context("m", str(tmp_path), manifest, 4, None, ts.__version__, True, metrics, {})
 
     yield make

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from extracted import extracted
 from interpool_testing import run_program
 
 from interpool.native.archive.bounded import LARGEST, OutOfBounds, read_json, read_yaml
@@ -68,9 +69,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_models_configuration_that_is_a_bomb_costs_no_memory_and_says_why(tmp_path: Path) -> None:
-    (tmp_path / "MAR-INF").mkdir()
-    (tmp_path / "MAR-INF" / "MANIFEST.json").write_text('{"model": {"configFile": "c.yaml"}}')
-    (tmp_path / "c.yaml").write_text(_bomb(10) + "\ninterpool: *a9")
+    (extracted(tmp_path, configFile="c.yaml") / "c.yaml").write_text(_bomb(10) + "\ninterpool: *a9")
     done = run_program(f"""
         import resource
         from interpool.handler.config import ModelSettings, SettingsError
