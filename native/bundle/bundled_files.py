@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import sysconfig
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from interpool.native.pool.prepare import installed
+from interpool.native.upstream.requirements import required_by
 from interpool.native.upstream.unneeded_torch_files import FOR_RUNNING, NOT_FOR_RUNNING
 
 if TYPE_CHECKING:
@@ -77,26 +79,13 @@ def is_wanted(name: str) -> bool:
 
 def _with_requirements(names: Sequence[str]) -> dict[str, Distribution]:
     """Return distributions with these names, and all their installed requirements."""
-    from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
+    own = {"interpool"}  # a bundle always contains its part for interpreters
     found: dict[str, Distribution] = {}
-    seen: set[tuple[str, str]] = set()
-    left = [(canonicalize_name(name), "") for name in names]
-    while left:
-        name, extra = left.pop()
-        if (name, extra) in seen or name == "interpool":  # a bundle always contains its part for interpreters
-            continue
-        seen.add((name, extra))
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # not an error here: `pip check` reports it
-        found[name] = distribution
-        for text in distribution.requires or ():
-            required = Requirement(text)
-            if required.marker is None or required.marker.evaluate({"extra": extra}):
-                left += [(canonicalize_name(required.name), each) for each in ("", *required.extras)]
+    for name in {*map(canonicalize_name, names), *required_by(names, without=own)} - own:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # `pip check` reports it
+            found[name] = importlib.metadata.distribution(name)
     return found
 
 

@@ -1,7 +1,8 @@
-"""The supported versions of dependencies, read from ``pyproject.toml``'s metadata."""
+"""The supported versions of dependencies, from ``pyproject.toml``'s metadata; what distributions require."""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sysconfig
 from functools import cache
@@ -9,6 +10,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from packaging.requirements import Requirement
 
 _PYTHON = "Programming Language :: Python :: "
@@ -74,6 +77,47 @@ def tested_pythons() -> list[str]:
         return []
     found = [str(each).removeprefix(_PYTHON) for each in classifiers if str(each).startswith(_PYTHON)]
     return [each for each in found if each.replace(".", "").isdigit()]
+
+
+def required_by(names: Iterable[str], without: Collection[str] = ()) -> set[str]:
+    """Return canonical names of all direct and indirect requirements on this machine, without extras.
+
+    Args:
+        names: of distributions.
+        without: canonical names of distributions that are left out, with what only they require.
+    """
+    from packaging.utils import canonicalize_name
+
+    needed: set[str] = set()
+    done = {(canonicalize_name(name), "") for name in without}
+    waiting = [(canonicalize_name(name), "") for name in names]
+    while waiting:
+        asked = waiting.pop()
+        if asked in done:
+            continue
+        done.add(asked)
+        for required in _requirements_of(*asked):
+            found = canonicalize_name(required.name)
+            if found not in without:
+                needed.add(found)
+                waiting += [(found, extra) for extra in ("", *required.extras)]
+    return needed
+
+
+def _requirements_of(name: str, extra: str) -> list[Requirement]:
+    """Return direct requirements of a distribution, with one of its extras or, for "", without."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        texts = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return []
+    stated = []
+    for text in texts:
+        # Old distributions may have invalid requirements, such as foo>=1.0.*, beside valid ones.
+        with contextlib.suppress(InvalidRequirement):
+            stated.append(Requirement(text))
+    return [each for each in stated if each.marker is None or each.marker.evaluate({"extra": extra})]
 
 
 def unfit_python() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from dataclasses import dataclass
@@ -10,10 +9,8 @@ from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
+from interpool.native.upstream.requirements import required_by
 
 _BIG_FILES = 100
 _BIG_BYTES = 1_000_000
@@ -125,7 +122,7 @@ def _examine(name: str) -> Distribution:
         (f"ships compiled code ({compiled})" if compiled else "")
         or _bigness(sources)
         or (f"ships data beside its code ({data_file})" if data_file else "")
-        or _requirements(name)
+        or _many_requirements(name)
         or _self_lookup(sources)
     )
     return Distribution(found.metadata["Name"], found.version, obstacle, len(sources), _from_index(found))
@@ -147,8 +144,8 @@ def _bigness(sources: list[metadata.PackagePath]) -> str:
     return f"is big ({len(sources)} files, {size / 1e6:.1f} MB)"
 
 
-def _requirements(name: str) -> str:
-    needed = required_by(name) - required_by("torch") - {"torch", "numpy"}
+def _many_requirements(name: str) -> str:
+    needed = requirements(name) - requirements("torch") - {"torch", "numpy"}
     return f"needs {len(needed)} other distributions" if len(needed) > _MANY_REQUIREMENTS else ""
 
 
@@ -165,32 +162,6 @@ def _self_lookup(sources: list[metadata.PackagePath]) -> str:
 
 
 @cache
-def required_by(name: str) -> frozenset[str]:
-    """Return canonical names of all direct and indirect requirements on this machine, without extras."""
-    needed: set[str] = set()
-    done: set[tuple[str, str]] = set()
-    waiting = [(canonicalize_name(name), "")]
-    while waiting:
-        asked = waiting.pop()
-        if asked in done:
-            continue
-        done.add(asked)
-        for requirement in _requirements_of(*asked):
-            found = canonicalize_name(requirement.name)
-            needed.add(found)
-            waiting += [(found, extra) for extra in ("", *requirement.extras)]
-    return frozenset(needed)
-
-
-def _requirements_of(name: str, extra: str) -> list[Requirement]:
-    """Return direct requirements of a distribution, with one of its extras or, for "", without."""
-    try:
-        texts = metadata.requires(name) or []
-    except metadata.PackageNotFoundError:
-        return []
-    stated = []
-    for text in texts:
-        # Old distributions may have invalid requirements, such as foo>=1.0.*, beside valid ones.
-        with contextlib.suppress(InvalidRequirement):
-            stated.append(Requirement(text))
-    return [each for each in stated if each.marker is None or each.marker.evaluate({"extra": extra})]
+def requirements(name: str) -> frozenset[str]:
+    """Return canonical names of all that a distribution requires on this machine, directly or not."""
+    return frozenset(required_by([name]))

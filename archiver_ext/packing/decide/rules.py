@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from packaging.utils import canonicalize_name
 
-from interpool.archiver_ext.packing.decide.distributions import distribution_of, required_by
+from interpool.archiver_ext.packing.decide.distributions import distribution_of, requirements
 from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.native.archive.format import Origin
@@ -199,7 +199,7 @@ def _third_party(package: str, is_file: bool, used: str | None) -> Verdict:
     found = distribution_of(package)
     if found is not None and found.name == "torch":
         return Verdict("extern", "ships with torch, so every server has it", Origin.SERVER)
-    if found is not None and canonicalize_name(found.name) in required_by("torch"):
+    if found is not None and canonicalize_name(found.name) in requirements("torch"):
         return Verdict("extern", f"{found.label}: torch needs it, so every server has it", Origin.SERVER)
     return Verdict(*_action(package, is_file, found, used), Origin.RULES, f"{package}.**")
 

@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from interpool.archiver_ext.packing.decide.distributions import required_by
+from interpool.archiver_ext.packing.decide.distributions import requirements
 
 _METADATA = {
     "model-kit": ["Tensor_Tools[fast]>=1", "winonly; sys_platform == 'win32'", "plots; extra == 'plot'"],
@@ -26,18 +26,18 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return _METADATA[name]
 
     monkeypatch.setattr(metadata, "requires", requires)
-    required_by.cache_clear()
+    requirements.cache_clear()
     yield
-    required_by.cache_clear()
+    requirements.cache_clear()
 
 
 def test_markers_and_extras_decide_what_is_needed() -> None:
-    assert required_by("Model.Kit") == {"tensor-tools", "deep-one", "speedups", "here", "model-kit"}
+    assert requirements("Model.Kit") == {"tensor-tools", "deep-one", "speedups", "here", "model-kit"}
 
 
 def test_one_requirement_that_cannot_be_read_leaves_the_others() -> None:
-    assert required_by("legacy") == {"first", "last"}
+    assert requirements("legacy") == {"first", "last"}
 
 
 def test_what_is_not_installed_needs_nothing() -> None:
-    assert required_by("nowhere") == set()
+    assert requirements("nowhere") == set()

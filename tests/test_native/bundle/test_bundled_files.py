@@ -57,7 +57,8 @@ def test_a_module_brings_its_distribution_with_its_license(site: Path) -> None:
 
 def test_what_it_requires_comes_along_and_what_that_requires(site: Path) -> None:
     install(site, "bundled-one", {"bundled_one.py": ""}, "Bundled_Two[fast]>=1", 'absent; extra == "more"')
-    install(site, "bundled-two", {"bundled_two.py": ""}, 'bundled-three; extra == "fast"', "not-installed")
+    others = 'bundled-three; extra == "fast"', "not-installed", "invalid>=1.0.*"
+    install(site, "bundled-two", {"bundled_two.py": ""}, *others)
     install(site, "bundled-three", {"bundled_three.py": ""}, "bundled-one")
     install(site, "bundled-four", {"bundled_four.py": ""})
     found = names("bundled_one")
