@@ -1,8 +1,28 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+
+import pytest
+from interpool_testing import Code
+
+from interpool.native import InterpreterManager
 
 with warnings.catch_warnings():
     # TorchServe leaves its version file open when it is imported.
     warnings.simplefilter("ignore", ResourceWarning)
     import ts  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[InterpreterManager]:
+    """One interpreter of the file's own: what its tests change there stays changed."""
+    with InterpreterManager(1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def code(manager: InterpreterManager, request: pytest.FixtureRequest) -> Iterator[Code]:
+    """The file's source ``INSIDE``, run in that interpreter."""
+    with manager.acquire_session() as session:
+        yield Code(session, request.module.INSIDE)

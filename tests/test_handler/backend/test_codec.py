@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import otf
@@ -12,8 +11,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from interpool_testing import Code
 from many_examples import EXAMPLES
-
-from interpool.native import InterpreterManager
 
 INSIDE = """
 import collections, contextlib, enum, json, logging, os, sys, types
@@ -152,12 +149,6 @@ def encode_by_context_of_its_own(change):
     return found
 """
 OK = (200, None, {})
-
-
-@pytest.fixture(scope="module")
-def code() -> Iterator[Code]:
-    with InterpreterManager(1) as pool, pool.acquire_session() as session:
-        yield Code(session, INSIDE)
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)

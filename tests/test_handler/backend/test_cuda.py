@@ -19,7 +19,7 @@ from proving import build_archive
 
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
 from interpool.handler.worker_reports import Report
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterSession
 
 without_a_device = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
 
@@ -85,12 +85,6 @@ for directory, load, batch in json.loads(sys.argv[2]):
     answers.append(answer)
 print(json.dumps(answers))
 """
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
 
 
 class Served:

@@ -29,12 +29,6 @@ METRIC = r"\[METRICS\]PredictionTime\.Milliseconds:[\d.]+" + OF_MODEL.format("GA
 COUNTER = r"\[METRICS\]Rows\.Count:2" + OF_MODEL.format("COUNTER")
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
-
-
 def young_for(session: InterpreterSession, seconds: float) -> None:
     """How long a call holds TorchServe's lines."""
     session.global_("importlib", "import_module")(SERVICE_MODULE)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from interpool_testing import Code
 
 from interpool.handler.torchserve import installed_ts
-from interpool.native import InterpreterManager
 
 INSIDE = """
 import contextlib, logging, os, re, sys
@@ -80,12 +77,6 @@ def steps(config):
         os.close(here)
     return found
 """
-
-
-@pytest.fixture(scope="module")
-def code() -> Iterator[Code]:
-    with InterpreterManager(1) as pool, pool.acquire_session() as session:
-        yield Code(session, INSIDE)
 
 
 CONFIG = str(installed_ts() / "configs" / "metrics.yaml")

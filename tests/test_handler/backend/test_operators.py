@@ -17,7 +17,7 @@ from interpool_testing import Code
 
 from interpool.handler import failed_load
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterSession
 
 DEFINED = """
 import torch
@@ -48,12 +48,6 @@ def handle(data, context):
     return [str(torch.ops.{space}.{plain}(torch.ones(1)).item())] * len(data) if data else None
 """
 BOTH = pytest.mark.parametrize("source", [DEFINED, CUSTOM])
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
 
 
 class Told:

@@ -13,12 +13,6 @@ from interpool.native import InterpreterManager, InterpreterSession
 VIEW = "interpool.handler.backend.process_view"
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
-
-
 def _run(session: InterpreterSession, source: str) -> object:
     """The value of ``found`` once the source has run in there."""
     names = session.global_("builtins", "dict")()

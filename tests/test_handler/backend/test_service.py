@@ -15,13 +15,7 @@ from proving import build_archive
 
 from interpool.handler.admission import Admission
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.native import InterpreterManager, InterpreterSession, PyObj
-
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
+from interpool.native import InterpreterSession, PyObj
 
 
 @pytest.fixture
