@@ -192,6 +192,16 @@ class OnProgram:
         self._workers: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Server]:
+        """Serve by one worker during a ``with`` block, and remove what it has written."""
+        try:
+            self.start(1)
+            yield self
+        finally:
+            self.end()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     def start(self, workers: int) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -289,10 +299,6 @@ class OnProgram:
         self._process.wait()
         self._process = None
 
-    def remove(self) -> None:
-        """What it has written."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
 
 @dataclass(frozen=True)
 class Program:
@@ -303,8 +309,7 @@ class Program:
     path: str
     scales: bool = False
 
-    @contextlib.contextmanager
-    def __call__(self, model: str, folder: Path, most: int) -> Iterator[Server]:
+    def __call__(self, model: str, folder: Path, most: int) -> contextlib.AbstractContextManager[Server]:
         python = environments.python_of(self.pins)
         command = [str(python), "-m", *self.arguments]
         environment = {
@@ -317,13 +322,7 @@ class Program:
             "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
             "RAY_SERVE_ENABLE_HA_PROXY": str(int(shutil.which("haproxy") is not None)),
         }
-        running = OnProgram(command, environment, self.path, self.scales)
-        try:
-            running.start(1)
-            yield running
-        finally:
-            running.end()
-            running.remove()
+        return OnProgram(command, environment, self.path, self.scales).running()
 
 
 class OnRun(OnProgram):
@@ -338,17 +337,11 @@ class OnRun(OnProgram):
         return []
 
 
-@contextlib.contextmanager
-def run_alone(model: str, folder: Path, _most: int) -> Iterator[Server]:
+def run_alone(model: str, folder: Path, _most: int) -> contextlib.AbstractContextManager[Server]:
     archive = folder / "hermetic" / f"{model}.ptpkg"
     command = [*INTERPOOL, "run", str(archive), "--port", "$PORT", "--workers", "$WORKERS"]
-    running = OnRun(command, {"INTERPOOL_INTERPRETERS": ""}, f"/predictions/{model}", told=False)
-    try:
-        running.start(1)
-        yield running
-    finally:
-        running.end()
-        running.remove()
+    environment = {"INTERPOOL_INTERPRETERS": ""}
+    return OnRun(command, environment, f"/predictions/{model}", told=False).running()
 
 
 # ---- all of them ---------------------------------------------------------------------------------
