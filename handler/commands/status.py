@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHECK_STATUS = """\b
 Exit status of --check, for probes:
   0  ready: every worker is connected, and an interpreter can answer
-  1  not ready, for the reasons that are printed, or a pool's host does not answer
+  1  not ready, for the reasons that are printed, or a host does not answer
   5  no pool serves a model of that name
 """
 
