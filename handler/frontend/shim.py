@@ -1142,5 +1142,5 @@ def main() -> int:
         return 1
     except OSError as error:  # a full disk, or no memory
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"this worker cannot start: {where}{error.strerror}. TorchServe will try it again")
+        complain(f"this worker cannot start: {where}{error.strerror or error}. TorchServe will try it again")
         return 1

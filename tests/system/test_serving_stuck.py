@@ -84,7 +84,7 @@ def _answers_again(server: TorchServe, name: str) -> None:
 
 @pytest.mark.parametrize(
     "way",
-    ["nap", "hold the GIL", *(pytest.param(way, marks=pytest.mark.long) for way in ("loop", "sleep in C"))],
+    ["hold the GIL", *(pytest.param(way, marks=pytest.mark.long) for way in ("nap", "loop", "sleep in C"))],
 )
 def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_meanwhile(
     server: TorchServe, mar: Mar, packed: Pack, way: str

@@ -178,7 +178,7 @@ PyObject* mapped_bytes(PyObject*, PyObject* args) {
       .release();
 }
 
-PyMethodDef functions[] = {
+PyMethodDef archive_methods[] = {
     {"map_archive", guarded<map_archive>, METH_VARARGS, "map_archive(path, snapshot) -> (mapping, size, fd)"},
     {"begin_once", guarded<begin_once>, METH_VARARGS,
      "begin_once(mapping, work, patience) -> str, turn or None"},
@@ -190,7 +190,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 PyMethodDef* archive_functions() {
-  return functions;
+  return archive_methods;
 }
 
 }  // namespace interpool

@@ -20,7 +20,7 @@
 namespace interpool {
 namespace {
 
-const StartOptions* options = nullptr;
+const StartOptions* given_options = nullptr;
 
 // call_fresh(function) -> its result
 //
@@ -68,7 +68,7 @@ PyObject* start_apart(PyObject*, PyObject* thread) {
 }
 
 PyObject* interpreter_id(PyObject*, PyObject*) {
-  return PyLong_FromLong(options->id);
+  return PyLong_FromLong(given_options->id);
 }
 
 // message_received() -> float
@@ -111,7 +111,7 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef functions[] = {
+PyMethodDef module_methods[] = {
     {"start_apart", guarded<start_apart>, METH_O, "start_apart(thread) -> None"},
     {"call_fresh", guarded<call_fresh>, METH_O, "call_fresh(function) -> its result"},
     {"call_noting", fast(guarded<call_noting>), METH_FASTCALL,
@@ -148,7 +148,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           guest::kBuiltinModule,
                           "The process around this interpreter.",
                           -1,
-                          functions,
+                          module_methods,
                           nullptr,
                           nullptr,
                           nullptr,
@@ -169,11 +169,11 @@ PyObject* create() {
 }  // namespace
 
 const StartOptions& start_options() {
-  return *options;
+  return *given_options;
 }
 
 void add_builtin_module(const StartOptions& given) {
-  options = &given;
+  given_options = &given;
   prepare_dlsym_hook(given.libpython, given.symbol_prefix);
   PyImport_AppendInittab(guest::kBuiltinModule, create);
 }

@@ -37,7 +37,7 @@ PyObject* claim_interpreter(PyObject*, PyObject* affinity) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef functions[] = {
+PyMethodDef claim_methods[] = {
     {"claim_interpreter", guarded<claim_interpreter>, METH_O, "claim_interpreter(affinity) -> None"},
     {"retire_interpreter", guarded<retire_interpreter>, METH_NOARGS, "retire_interpreter() -> None"},
     {nullptr, nullptr, 0, nullptr},
@@ -46,7 +46,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 PyMethodDef* claim_functions() {
-  return functions;
+  return claim_methods;
 }
 
 bool wants_to_retire() {

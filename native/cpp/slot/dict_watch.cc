@@ -9,7 +9,7 @@
 namespace interpool {
 namespace {
 
-constexpr const char* kWatch = "interpool.dict_watch";
+constexpr const char* kDictWatch = "interpool.dict_watch";
 
 struct Binding {
   Ref name;
@@ -30,8 +30,8 @@ bool is_code(PyObject* value) {
          Py_TYPE(value) == &PyMethodDescr_Type || Py_TYPE(value) == &PyWrapperDescr_Type;
 }
 
-void drop(PyObject* capsule) {
-  delete static_cast<Watch*>(PyCapsule_GetPointer(capsule, kWatch));
+void drop_watch_of_dict(PyObject* capsule) {
+  delete static_cast<Watch*>(PyCapsule_GetPointer(capsule, kDictWatch));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
     }
     watched.bindings.shrink_to_fit();
   }
-  PyObject* const capsule = PyCapsule_New(watch.get(), kWatch, drop);
+  PyObject* const capsule = PyCapsule_New(watch.get(), kDictWatch, drop_watch_of_dict);
   if (capsule != nullptr) {
     static_cast<void>(watch.release());
   }
@@ -70,7 +70,7 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
 }
 
 PyObject* changed_dicts(PyObject*, PyObject* capsule) {
-  auto* const watch = static_cast<Watch*>(PyCapsule_GetPointer(capsule, kWatch));
+  auto* const watch = static_cast<Watch*>(PyCapsule_GetPointer(capsule, kDictWatch));
   if (watch == nullptr) {
     return nullptr;
   }

@@ -7,7 +7,7 @@
 namespace interpool {
 namespace {
 
-constexpr const char* kWatch = "interpool.function_watch";
+constexpr const char* kFunctionWatch = "interpool.function_watch";
 
 struct Function {
   Ref function;
@@ -23,8 +23,8 @@ Function as_it_is(PyObject* function) {
           borrow(PyFunction_GET_KW_DEFAULTS(function))};
 }
 
-void drop(PyObject* capsule) {
-  delete static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kWatch));
+void drop_watch_of_functions(PyObject* capsule) {
+  delete static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kFunctionWatch));
 }
 
 int add_function(PyObject* value, void* watch) noexcept {
@@ -67,13 +67,13 @@ PyObject* watch_functions(PyObject*, PyObject* args) {
       }
     }
   }
-  Ref capsule = made(PyCapsule_New(watch.get(), kWatch, drop));
+  Ref capsule = made(PyCapsule_New(watch.get(), kFunctionWatch, drop_watch_of_functions));
   static_cast<void>(watch.release());
   return capsule.release();
 }
 
 PyObject* exchanged_functions(PyObject*, PyObject* capsule) {
-  auto* const watch = static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kWatch));
+  auto* const watch = static_cast<FunctionWatch*>(PyCapsule_GetPointer(capsule, kFunctionWatch));
   if (watch == nullptr) {
     return nullptr;
   }

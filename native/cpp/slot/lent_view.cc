@@ -10,7 +10,7 @@ struct MessageObject {
   PyObject_HEAD const Interpreter::Message* message;
 };
 
-void dealloc(PyObject* self) {
+void dealloc_view(PyObject* self) {
   delete reinterpret_cast<MessageObject*>(self)->message;
   Py_TYPE(self)->tp_free(self);
 }
@@ -29,7 +29,7 @@ PyTypeObject* message_type() {
     made.tp_name = "message";
     made.tp_basicsize = sizeof(MessageObject);
     made.tp_flags = Py_TPFLAGS_DEFAULT;
-    made.tp_dealloc = dealloc;
+    made.tp_dealloc = dealloc_view;
     made.tp_as_buffer = &buffer;
     return made;
   }();

@@ -135,7 +135,7 @@ PyObject* module_source(PyObject*, PyObject* args) {
                        source->package ? Py_True : Py_False);
 }
 
-PyMethodDef functions[] = {
+PyMethodDef library_methods[] = {
     {"load_library", guarded<load_library>, METH_VARARGS, "load_library(path, mode) -> path loaded"},
     {"import_note", guarded<import_note>, METH_NOARGS, "import_note() -> str"},
     {"keep_import_note", guarded<keep_import_note>, METH_O, "keep_import_note(note) -> None"},
@@ -150,7 +150,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 PyMethodDef* library_functions() {
-  return functions;
+  return library_methods;
 }
 
 bool registers_late() {

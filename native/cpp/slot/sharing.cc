@@ -40,7 +40,8 @@ struct SharingRequest {
                              // the caller can be interrupted
 };
 
-constexpr std::chrono::milliseconds kTurn{200};  // what is waited for, between two looks at interruptions
+constexpr std::chrono::milliseconds kBetweenLooks{
+    200};                                        // what is waited for, between two looks at interruptions
 constexpr std::chrono::milliseconds kBrief{20};  // what is waited for with the GIL held
 constexpr size_t kTrim = size_t{1} << 20;        // what is worth giving back to the system
 
@@ -159,7 +160,7 @@ class Move {
     while (!over) {
       made(PyObject_CallNoArgs(request_.tick));
       const WithoutGil released;
-      over = services_.place_storages(request_.key, {}, kTurn).has_value();
+      over = services_.place_storages(request_.key, {}, kBetweenLooks).has_value();
     }
   }
 

@@ -35,7 +35,7 @@ PyTypeObject* as_class(const Ref& owner) {
 }
 
 // Null, with nothing pending, if there is none.
-Ref attribute(PyObject* owner, PyObject* name) {
+Ref attribute_of(PyObject* owner, PyObject* name) {
   if (PyModule_CheckExact(owner) != 0) {
     Ref found = borrow(PyDict_GetItemWithError(PyModule_GetDict(owner), name));
     if (found) {
@@ -64,7 +64,7 @@ bool unchanged(Watch& watch) {
   const bool classes_too = !classes_unchanged(watch);
   for (const Attribute& one : watch.attributes) {
     const bool looked_at = classes_too || as_class(one.owner) == nullptr;
-    if (looked_at && attribute(one.owner.get(), one.name.get()).get() != one.value.get()) {
+    if (looked_at && attribute_of(one.owner.get(), one.name.get()).get() != one.value.get()) {
       return false;
     }
   }
@@ -80,7 +80,7 @@ PyObject* call(PyObject* self, PyObject*, PyObject*) {
   return PyBool_FromLong(unchanged(*reinterpret_cast<WatchObject*>(self)->watch) ? 1 : 0);
 }
 
-void dealloc(PyObject* self) {
+void dealloc_watch(PyObject* self) {
   delete reinterpret_cast<WatchObject*>(self)->watch;
   Py_TYPE(self)->tp_free(self);
 }
@@ -92,7 +92,7 @@ PyTypeObject* watch_type() {
     made.tp_name = "watched";
     made.tp_basicsize = sizeof(WatchObject);
     made.tp_flags = Py_TPFLAGS_DEFAULT;
-    made.tp_dealloc = dealloc;
+    made.tp_dealloc = dealloc_watch;
     made.tp_call = guarded<call>;
     return made;
   }();
@@ -115,7 +115,7 @@ PyObject* watched(PyObject*, PyObject* pairs) {
     if (PyArg_ParseTuple(pair, "OU", &owner, &name) == 0) {
       return nullptr;
     }
-    Ref value = attribute(owner, name);
+    Ref value = attribute_of(owner, name);
     watch->attributes.push_back({borrow(owner), borrow(name), std::move(value)});
     if (PyTypeObject* type = as_class(watch->attributes.back().owner)) {
       const bool known = std::any_of(watch->classes.begin(), watch->classes.end(),

@@ -20,7 +20,7 @@ from interpool.native.upstream import requirements
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # What speaks of the versions that are needed; tables of measurements name what they were made with.
 CLAIMS = ["README.md", "CMakeLists.txt", "scripts/setup", "scripts/test"] + [
-    f"docs/{name}.md" for name in ("architecture", "embedding", "operations", "troubleshooting")
+    f"docs/{name}.md" for name in ("architecture", "embedding", "installing", "serving", "troubleshooting")
 ]
 
 
