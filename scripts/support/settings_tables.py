@@ -13,7 +13,7 @@ from marked import markdown_table
 from pydantic import TypeAdapter
 
 MARKER = re.compile(r"<!-- table: (\S+) -->")
-HEAD = ["setting", "type", "default", "unit", "what it does"]
+HEAD = ["setting", "type and unit", "default", "what it does"]
 TYPES = {"array": "paths", "integer": "whole number", "number": "number", "string": "text"}
 
 
@@ -30,13 +30,12 @@ def rows(settings: Any) -> list[list[str]]:
 
 def _row(name: str, field: dict[str, Any]) -> list[str]:
     kinds = [kind for kind in field.get("anyOf", [field]) if kind["type"] != "null"]
-    unit = "".join(kind.get("unit", "") for kind in kinds)
+    unit = "".join(f", in {kind['unit']}" for kind in kinds if "unit" in kind)
     default = field.get("default_text") or f"`{_shown(field['default'], name)}`"
     return [
         f"`{name}`",
-        " or ".join(_type(kind, name) for kind in kinds),
+        " or ".join(_type(kind, name) for kind in kinds) + unit,
         default,
-        unit,
         field["description"],
     ]
 
