@@ -7,9 +7,6 @@ from typing import Any
 
 import click
 
-from interpool.handler.config import HostSettings
-from interpool.handler.variables import OtherVariables
-
 _OF_OTHER_COMMANDS = {"INTERPOOL_KEY_PASSWORD", "INTERPOOL_PREPARED"}  # sign's, and C++ programs'
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _ONLY_A_LINK = re.compile(rf" \({_LINK.pattern}\)")
@@ -27,6 +24,9 @@ class ServeCommand(click.Command):
 
 def variables() -> list[tuple[str, str]]:
     """Each variable that ``interpool serve`` and its pools read, and a line on it."""
+    from interpool.handler.config import HostSettings
+    from interpool.handler.variables import OtherVariables
+
     return [
         (name, _line(field))
         for settings in (HostSettings, OtherVariables)

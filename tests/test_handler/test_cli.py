@@ -51,6 +51,12 @@ def test_help_names_every_exit_status() -> None:
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["0", "1", "2", "3", "4", "5"]
 
 
+def test_a_command_starts_without_the_libraries_that_only_some_need() -> None:
+    program = "import sys, interpool.handler.cli; print({'pydantic', 'rich', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_commands_end_with_them(tmp_path: Path) -> None:
     missing = run("inspect", tmp_path / "none.ptpkg")
     assert missing.exit_code == 3
