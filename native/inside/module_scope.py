@@ -86,10 +86,13 @@ class ModuleScope:
         self._finders: dict[str, Any] = {}
         self._size = -1
         self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # environment's
-        # Insert the directory where TorchServe does: after PYTHONPATH, before Python's own entries.
-        given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-        at = len([entry for entry in self._base if entry in given])
-        self.path = [*first, *self._base[:at], directory, *self._base[at:]]
+        # The directory follows PYTHONPATH, as in TorchServe's workers. All other entries come after it, also
+        # the program's own directory: a file there must not replace one of the model's.
+        listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        given = {os.path.normpath(entry) for entry in listed if entry}
+        before = [entry for entry in self._base if entry in given]
+        others = [entry for entry in self._base if entry not in given]
+        self.path = [*first, *before, directory, *others]
         _scopes.add(self)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,29 @@ def test_changes_of_the_path_are_the_scopes_own(scopes: Scopes, tmp_path: Path) 
         assert scopes.inside(name, ask) == [name, name]
     with pytest.raises(RemoteError, match="No module named 'src_module'"):
         scopes.outside("import src_module")
+
+
+def test_the_directory_follows_all_of_pythonpath_and_precedes_the_programs_own(
+    scopes: Scopes, tmp_path: Path
+) -> None:
+    places = {name: tmp_path / name for name in ("program", "listed", "last")}
+    for place in places.values():
+        place.mkdir()
+    (places["program"] / "handler.py").write_text("where = 'program'")
+    (places["last"] / "listed_last.py").write_text("where = 'last'")
+    scopes.outside(
+        f"""
+        import os, sys
+        os.environ["PYTHONPATH"] = {f"{places['listed']}{os.sep}:{places['last']}"!r}
+        sys.path[:0] = {[str(place) for place in places.values()]}
+        """
+    )
+    try:
+        scopes.make("model", handler="where = 'model'", listed_last="where = 'model'")
+        found = "import handler, listed_last; result = [handler.where, listed_last.where]"
+        assert scopes.inside("model", found) == ["model", "last"]
+    finally:
+        scopes.outside("import os, sys; del sys.path[:3], os.environ['PYTHONPATH']")
 
 
 def test_what_setuptools_brings_with_itself_is_everybodys(scopes: Scopes) -> None:
