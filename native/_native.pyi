@@ -115,7 +115,7 @@ class Inbox:
         """A descriptor that is readable while there are answers."""
 
     def take(self) -> list[tuple[int, Reply | None]]:
-        """What has arrived, by the channels' numbers; None: the channel has ended."""
+        """What has arrived, by the channels' numbers; None: the channel has ended, or has sent no answer."""
 
 class Channel:
     """A worker's connection without a socket: an event loop asks, and its inbox has the answers.

@@ -77,6 +77,9 @@ void Channel::ask(std::shared_ptr<const std::string> message, std::vector<std::s
   }
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) {
+      return;  // meanwhile: the frame has this channel, and would stay with it
+    }
     asked_.push_back(std::move(frame));
   }
   changed_.notify_one();

@@ -1,6 +1,7 @@
 #include "channels.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -188,10 +189,27 @@ class Reply {
   size_t at_ = 0;
 };
 
+// A channel whose worker has sent what is no answer ends, and disturbs no other one.
+py::object reply_of(const Brought& item) {
+  if (item.ended) {
+    return py::none();
+  }
+  try {
+    return Reply(item.bytes).read();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "interpool: a worker's connection is closed: %s\n", error.what());
+    const WithoutHostGil free;
+    if (const auto channel = Channel::find(item.channel)) {
+      channel->close();
+    }
+  }
+  return py::none();
+}
+
 py::list taken(ChannelInbox& inbox) {
   py::list all;
   for (const Brought& item : inbox.take()) {
-    all.append(py::make_tuple(item.channel, item.ended ? py::object(py::none()) : Reply(item.bytes).read()));
+    all.append(py::make_tuple(item.channel, reply_of(item)));
   }
   return all;
 }
