@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from interpool.handler.direct.application import Application
 from interpool.handler.direct.job import Refusal
+from interpool.handler.direct.joined_writes import JoinedWrites
 from interpool.handler.direct.replies import error_answer
 
 REQUEST_S = 60.0  # seconds within which a whole request must arrive; and that a client may read nothing
@@ -57,7 +58,7 @@ class _Protocol(HttpToolsProtocol):
     open: set[_Protocol]  # the server's, which this is one of until it is lost
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport))  # type: ignore[arg-type]  # as much as it uses
         self._begun = self.loop.time()
         self._look = self.loop.call_later(LOOK_S, self._end_if_slow)
 
