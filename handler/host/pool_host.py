@@ -745,9 +745,10 @@ class PoolHost:
         """
         held = -1
         try:
-            held = shim.lock(str(self._runtime_dir))
+            if self._has_its_directory():  # else the lock is not this host's, either
+                held = shim.lock(str(self._runtime_dir))
         except (shim.Refused, OSError) as error:
-            # The directory was removed, and it cannot be made again. The workers are still told of the end.
+            # The workers are still told of the end.
             logger.warning("leaving without the lock: %s", error)
         attempt = self._survival.attempt  # each step by itself: the fault that ends the host may stop one
         self._control.close()
@@ -765,10 +766,21 @@ class PoolHost:
         if self._spans is not None:
             attempt(self._spans.close, "the last traces could not be exported")
         if held >= 0:
-            if self._server_is_gone or not self._apart.remembers:
+            is_needed = self._apart.remembers and not self._server_is_gone
+            if not is_needed and self._has_its_directory():
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
         attempt(self._home.leave, "the server's home could not be removed")
+
+    def _has_its_directory(self) -> bool:
+        """Whether the runtime directory is the one that this host holds; else it was removed meanwhile.
+
+        The next host may then have made it again.
+        """
+        try:
+            return os.path.samestat(os.stat(self._runtime_dir), os.fstat(self._hold))
+        except OSError:
+            return False
 
     def _close_reports(self) -> None:
         self._events.unwatch(self._reports)

@@ -353,6 +353,27 @@ def test_a_host_whose_turns_all_fail_makes_room_for_the_next_one(
         wait_for(lambda: not runtime.exists(), "the host to leave")
 
 
+@pytest.mark.usefixtures("pool")
+def test_a_host_whose_directory_was_removed_leaves_the_next_ones_alone(
+    frontend: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    with _host(tmp_path, frontend, is_last=False) as runtime:
+        shutil.rmtree(runtime)
+        shim.make_private(str(runtime))
+        listener = control.listen(runtime)
+        frontend.kill()
+    shim.connect_control(str(runtime)).close()
+    listener.close()
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_host_whose_directory_was_removed_does_not_make_it_again(
+    frontend: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    with _host(tmp_path, frontend) as runtime:
+        shutil.rmtree(runtime)
+
+
 @pytest.mark.usefixtures("quick_ticks")
 def test_a_load_does_not_count_against_the_limit_of_a_call(
     runtime: Path, model: Path, tmp_path: Path
