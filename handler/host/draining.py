@@ -81,8 +81,13 @@ def _frontend() -> int | None:
 
 def _is_busy(frontend: int) -> bool:
     """Whether a call runs or waits in a pool of the frontend's; its hosts say that they are not ready."""
+    try:
+        # Containers that share the base may have a frontend with the same process id.
+        key = shim.instance_key(frontend, "")
+    except shim.Refused:
+        return False  # it has ended
     # Each of them hears of it, whatever the others answer.
-    calls = [_has_calls(directory) for directory in Path(shim.runtime_base()).glob(f"{frontend}-*")]
+    calls = [_has_calls(directory) for directory in Path(shim.runtime_base()).glob(f"{key}*")]
     return any(calls)
 
 
