@@ -522,17 +522,24 @@ def lock(runtime_dir: str) -> int:
         os.close(descriptor)
 
 
-def connect_control(runtime_dir: str) -> _socket.socket:
+def connect_control(runtime_dir: str, timeout_s: float | None = None) -> _socket.socket:
     """Connect to the control socket in ``runtime_dir``.
 
     The path goes through a descriptor of the directory, because it may be 107 bytes long at most.
 
+    Args:
+        runtime_dir: the host's runtime directory.
+        timeout_s: the connection's timeout, in seconds; None: it has none, and while the host's queue of
+            connections is full, this function waits.
+
     Raises:
+        BlockingIOError: the host's queue of connections is full, and there is a timeout.
         OSError: no process listens there.
     """
     directory = os.open(runtime_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET | _socket.SOCK_CLOEXEC)
+        control.settimeout(timeout_s)
         try:
             control.connect(f"/proc/self/fd/{directory}/control")
         except OSError:

@@ -205,10 +205,14 @@ def ask(runtime_dir: Path, request: bytes = STATUS_REQUEST, timeout_s: float = 5
 
     Raises:
         TurnedAway: the host has no descriptor left for the question.
-        TimeoutError: the host does not answer in time.
+        TimeoutError: the host does not answer in time, or so many wait for it that it takes no more.
         OSError: no host listens there, or the connection has failed.
     """
-    peer = socket.socket(fileno=shim.connect_control(str(runtime_dir)).detach())
+    try:
+        connected = shim.connect_control(str(runtime_dir), timeout_s)
+    except BlockingIOError:
+        raise TimeoutError("the queue of the host's control socket is full: it does not answer") from None
+    peer = socket.socket(fileno=connected.detach())
     with peer:
         peer.settimeout(timeout_s)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a host that has no descriptor
