@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+IN_HOME = "held"  # the file in a server's home that the frontend and its hosts hold
+
 
 @contextlib.contextmanager
 def unheld(path: Path) -> Iterator[bool]:

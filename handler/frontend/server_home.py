@@ -6,6 +6,9 @@ server loses nothing if the cache of private copies is emptied.
 The frontend holds a file in its home, as its standard input. The file is empty, and the frontend does not
 read it. It cannot be a directory, because no Python starts with that as its standard input. The lock ends
 with the frontend, even if that is killed. Another server removes homes that no process holds.
+
+The pools' hosts hold that file, too. If a home is gone, a host makes it again, and the frontend cannot hold
+the new file.
 """
 
 from __future__ import annotations
@@ -14,16 +17,17 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
-from interpool.handler.frontend.held import unheld
+from interpool.handler.frontend.held import IN_HOME, unheld
 from interpool.handler.frontend.overlay import LAUNCHERS, build, require_usable
 
 _PREFIX = "interpool-server-"
-_HELD = "held"
+_UNFINISHED_S = 60.0  # a process that makes a home makes its file to hold at once
 
 
 def make_server_home(directory: Path) -> tuple[Path, int]:
@@ -38,43 +42,53 @@ def make_server_home(directory: Path) -> tuple[Path, int]:
     """
     directory = Path(os.path.abspath(directory))
     require_usable(directory, "TEMP")
-    try:
-        while True:
-            home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
-            with contextlib.suppress(FileNotFoundError):  # another process has removed it as left over
-                (home / _HELD).touch(mode=0o600)
-                descriptor = _hold(home / _HELD)
-                break
-        build(home)
-    except OSError as error:
-        raise OverlayError(
-            f"cannot make the server's home in {directory}: {error.strerror}; make that directory writable, "
-            "or set TEMP to another one"
-        ) from error
-    if "INTERPOOL_SIGNATURE_KEYS" in os.environ and not os.access(home / "bin" / LAUNCHERS[0], os.X_OK):
-        shutil.rmtree(home, ignore_errors=True)
-        raise OverlayError(
-            f"programs in {directory} cannot be run (it is mounted noexec). With INTERPOOL_SIGNATURE_KEYS, "
-            "TorchServe starts its workers by one there; set TEMP to another directory"
-        )
+    with contextlib.ExitStack() as undo:
+        try:
+            while True:
+                home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
+                undo.callback(shutil.rmtree, home, ignore_errors=True)
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it as left over
+                    descriptor = hold_home(home)
+                    break
+            build(home)
+        except OSError as error:
+            raise OverlayError(
+                f"cannot make the server's home in {directory}: {error.strerror}; make that directory "
+                "writable, or set TEMP to another one"
+            ) from error
+        if "INTERPOOL_SIGNATURE_KEYS" in os.environ and not os.access(home / "bin" / LAUNCHERS[0], os.X_OK):
+            raise OverlayError(
+                f"programs in {directory} cannot be run (it is mounted noexec). With "
+                "INTERPOOL_SIGNATURE_KEYS, TorchServe starts its workers by one there; set TEMP to another "
+                "directory"
+            )
+        undo.pop_all()
     return home, descriptor
 
 
-def hold_again(home: Path) -> int:
-    """A descriptor that holds a home that was made again; the frontend holds a file of the previous one.
+def hold_home(home: Path) -> int:
+    """A descriptor that holds a home that was made just now, with a file in it for this.
+
+    If its file system has no locks, no process removes it, either.
 
     Raises:
         OSError: the file cannot be made or opened.
     """
-    (home / _HELD).touch(mode=0o600)
-    return _hold(home / _HELD)
+    file = home / IN_HOME
+    file.touch(mode=0o600)
+    try:
+        return shim.hold(str(file))
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def lives_in(directory: Path) -> bool:
     """Whether a server of this user lives and has its home there."""
     for home in _homes(directory):
-        with unheld(home / _HELD) as is_free:
-            if not is_free:
+        with _ended(home) as has_ended:
+            if not has_ended:
                 return True
     return False
 
@@ -82,9 +96,24 @@ def lives_in(directory: Path) -> bool:
 def remove_ended(directory: Path) -> None:
     """Remove this user's homes there whose servers have ended."""
     for home in _homes(directory):
-        with unheld(home / _HELD) as is_free:
-            if is_free:
+        with _ended(home) as has_ended:
+            if has_ended:
                 shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ended(home: Path) -> Iterator[bool]:
+    """Whether a home's server has ended, or was never started."""
+    with unheld(home / IN_HOME) as is_free:
+        yield is_free or _is_unfinished(home)
+
+
+def _is_unfinished(home: Path) -> bool:
+    """Whether it has no file to hold: a process was killed while it made the home, or removed it."""
+    try:
+        return not (home / IN_HOME).exists() and time.time() - home.stat().st_mtime > _UNFINISHED_S
+    except OSError:
+        return False
 
 
 def _homes(directory: Path) -> Iterator[Path]:
@@ -92,13 +121,3 @@ def _homes(directory: Path) -> Iterator[Path]:
         for path in directory.iterdir():
             if path.name.startswith(_PREFIX) and path.lstat().st_uid == os.getuid():
                 yield path
-
-
-def _hold(file: Path) -> int:
-    """A descriptor that holds it. If its file system has no locks, no process removes it, either."""
-    try:
-        return shim.hold(str(file))
-    except FileNotFoundError:
-        raise
-    except OSError:
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)

@@ -770,7 +770,10 @@ class PoolHost:
             if not is_needed and self._has_its_directory():
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
-        attempt(self._home.leave, "the server's home could not be removed")
+        attempt(
+            partial(self._home.leave, server_is_gone=self._server_is_gone),
+            "the server's home could not be removed",
+        )
 
     def _has_its_directory(self) -> bool:
         """Whether the runtime directory is the one that this host holds; else it was removed meanwhile.

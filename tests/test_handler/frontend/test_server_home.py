@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,25 @@ def test_a_directory_that_is_none_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "site-packages").mkdir()
     with pytest.raises(OverlayError, match=r"set TEMP to another directory"):
         make_server_home(tmp_path / "site-packages")
+
+
+def test_a_home_that_cannot_be_filled_is_removed(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(OverlayError, match=r"cannot make the server's home"):
+            make_server_home(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_without_its_file_was_left_by_a_killed_process_if_it_is_old(tmp_path: Path) -> None:
+    home = tmp_path / "interpool-server-abc"
+    home.mkdir()
+    remove_ended(tmp_path)
+    assert lives_in(tmp_path)  # a process may be about to make that file
+    os.utime(home, (0, 0))
+    assert not lives_in(tmp_path)
+    remove_ended(tmp_path)
+    assert list(tmp_path.iterdir()) == []
