@@ -17,7 +17,7 @@ from interpool.handler.commands.common import NOT_SERVED, fail, require_runtime_
 from interpool.handler.commands.exporter import METRICS_ADDRESS
 from interpool.handler.commands.serve_help import ServeCommand
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import HOME_VARIABLE, running_frontend
+from interpool.handler.torchserve import running_frontend
 from interpool.native.upstream.requirements import pip_install
 
 START_AHEAD = "INTERPOOL_START_AHEAD"
@@ -91,7 +91,7 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
         fail(f"the torchserve command is missing: {pip_install('torchserve')}", NOT_SERVED)
     if "--start" in ctx.args:
         from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
-        from interpool.handler.frontend.server_home import make_server_home
+        from interpool.handler.frontend.server_home import make_server_home, take_as_stdin
 
         remove_leftovers(temporary_directory())
         if address := os.environ.get(METRICS_ADDRESS):
@@ -99,8 +99,7 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
         _share_output()
         _start_host_ahead(foreground="--foreground" in asked)
         home, held = make_server_home(temporary_directory())  # last, after all that may refuse to start
-        os.environ[HOME_VARIABLE] = str(home)
-        os.dup2(held, 0)  # the frontend inherits it, and so holds its home
+        take_as_stdin(home, held)
     sys.stdout.flush()
     command, start = [program, *ctx.args], ""
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
@@ -109,6 +108,7 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
         start += f"sys.executable = {str(home / 'bin' / 'python')!r}; "
     if "--foreground" in asked and "--start" in ctx.args:
         start += f"from interpool.handler.host.draining import drain_on_sigterm as d; d({drain_s}); "
+        start += "from interpool.handler.frontend.server_home import let_go_at_exit as a; a(); "
     if start:
         command = [sys.executable, "-P", "-c", f"import sys; {start}{_START}", *ctx.args]
     if "--start" not in ctx.args or no_wait or "--foreground" in asked:
@@ -132,12 +132,16 @@ def _use_direct_address(address: str) -> None:
 
 
 def _start_and_wait(command: list[str]) -> None:
+    from interpool.handler.frontend.server_home import let_go
     from interpool.handler.frontend.starting import await_server
 
     announce("starting TorchServe")
-    if status := subprocess.run(command, check=False).returncode:
-        sys.exit(status)
-    served = await_server(announce)
+    try:
+        if status := subprocess.run(command, check=False).returncode:
+            sys.exit(status)
+        served = await_server(announce)
+    finally:
+        let_go()
     click.echo(f"interpool: {served}")
 
 

@@ -13,6 +13,7 @@ the new file.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -25,6 +26,7 @@ from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
 from interpool.handler.frontend.held import IN_HOME, unheld
 from interpool.handler.frontend.overlay import LAUNCHERS, build, require_usable
+from interpool.handler.torchserve import HOME_VARIABLE
 
 _PREFIX = "interpool-server-"
 _UNFINISHED_S = 60.0  # a process that makes a home makes its file to hold at once
@@ -82,6 +84,33 @@ def hold_home(home: Path) -> int:
         raise
     except OSError:
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def take_as_stdin(home: Path, descriptor: int) -> None:
+    """Hold a home as standard input, which the frontend inherits, and name it in the environment.
+
+    Args:
+        home: of the server that this process is about to start.
+        descriptor: holds the home; it is closed.
+    """
+    os.environ[HOME_VARIABLE] = str(home)
+    os.dup2(descriptor, 0)
+    os.set_inheritable(0, True)  # a process without standard input may have got this number
+    if descriptor:
+        os.close(descriptor)
+
+
+def let_go() -> None:
+    """Give up this process's home, and remove it if no frontend and no host holds it."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+    remove_ended(Path(os.environ[HOME_VARIABLE]).parent)
+
+
+def let_go_at_exit() -> None:
+    """Have this process, whose child the frontend is, give up the home when it ends."""
+    atexit.register(let_go)
 
 
 def lives_in(directory: Path) -> bool:

@@ -87,6 +87,7 @@ def test_what_is_asked_until_the_end_is_answered(foreground: Foreground) -> None
     assert time.monotonic() - began > DRAIN_S + 2
     assert foreground.launcher.wait(NOT_STUCK_S) == 0
     wait_for(lambda: not server.processes(), "the end of all processes")
+    assert not list(server.tmp.glob("interpool-server-*"))
 
 
 @pytest.mark.long
