@@ -72,9 +72,9 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
     if is_help:
         click.echo(f"{ctx.get_help()}\n\ntorchserve's own flags:\n")
         ctx.args = ["--help"]
-    elif direct is not None:
-        _use_direct_address(direct)
-    if not is_help and asked.isdisjoint({"--stop", "--version", "-v"}):
+    elif asked.isdisjoint({"--stop", "--version", "-v"}):
+        if direct is not None:
+            _use_direct_address(direct)
         if java_path() is None:
             missing = missing_java()
             fail(f"TorchServe needs Java: {missing.detail}\n  What to do: {missing.hint}", NOT_SERVED)

@@ -61,3 +61,11 @@ def test_a_server_that_ends_before_it_serves_leaves_no_home(tmp_path: Path) -> N
     done = _serve(tmp_path, "--model-store", "store")
     assert (done.returncode, "TorchServe ended before it served" in done.stderr) == (5, True)
     assert _homes(tmp_path) == []
+
+
+def test_a_direct_address_that_is_wrong_does_not_keep_the_server_from_being_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERPOOL_DIRECT_ADDRESS", "nowhere")
+    done = _serve(tmp_path, "--stop")
+    assert (done.returncode, done.stdout) == (0, "TorchServe is not currently running.\n")
