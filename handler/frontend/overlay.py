@@ -40,7 +40,7 @@ from interpool.handler.torchserve import (
 )
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision import standby_path
-from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.store import absolute, cache_root, private_directory
 
 SHIM_MODULE = "interpool_shim.py"
 LAUNCHERS = ("python", "python3", TORCHRUN)
@@ -127,11 +127,16 @@ def _parent() -> Path:
 
     It is outside of the cache, because people empty caches while servers run. If INTERPOOL_CACHE is set, it
     is in that cache.
+
+    Raises:
+        OverlayError: the path begins with ``~``, and this user has no home directory.
     """
-    if os.environ.get("INTERPOOL_CACHE"):
-        return cache_root() / "home"
-    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(os.path.abspath(os.path.expanduser(data))) / "interpool" / "home"
+    try:
+        if os.environ.get("INTERPOOL_CACHE"):
+            return cache_root() / "home"
+        return absolute(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "interpool" / "home"
+    except ProvisioningError as error:
+        raise OverlayError(f"cannot build the overlay: {error}") from error
 
 
 def _make(home: Path, source: _Source) -> bool:

@@ -29,12 +29,29 @@ _CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL,
 
 
 def cache_root() -> Path:
-    """Return ``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``."""
-    chosen = os.environ.get("INTERPOOL_CACHE")
-    if chosen:
-        return Path(os.path.abspath(os.path.expanduser(chosen)))
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.abspath(os.path.expanduser(home))) / "interpool"
+    """Return ``$INTERPOOL_CACHE``, else ``$XDG_CACHE_HOME/interpool``, else ``~/.cache/interpool``.
+
+    Raises:
+        ProvisioningError: the path begins with ``~``, and this user has no home directory.
+    """
+    if chosen := os.environ.get("INTERPOOL_CACHE"):
+        return absolute(chosen)
+    return absolute(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "interpool"
+
+
+def absolute(path: str) -> Path:
+    """Return the absolute path, with the home directory in place of ``~``.
+
+    Raises:
+        ProvisioningError: the user has no home directory.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):  # HOME is not set, and the system does not know the user
+        raise ProvisioningError(
+            f"{path} cannot be found: the system knows no home directory for it",
+            "Set INTERPOOL_CACHE to an absolute path, or set HOME",
+        )
+    return Path(os.path.abspath(expanded))
 
 
 def private_directory(path: Path) -> Path:
@@ -75,19 +92,31 @@ def _made(path: Path) -> int:
 
 @contextlib.contextmanager
 def new_file(final: Path) -> Iterator[Path]:
-    """Yield a draft beside ``final``: renamed to it on success, removed on failure.
+    """Yield a draft beside a file in the cache: renamed to it on success, removed on failure.
 
     The caller has the lock that covers ``final``.
 
     Raises:
         ProvisioningError: an OSError occurred in the block, or the draft cannot be renamed.
     """
+    try:
+        with draft_of(final) as draft:
+            yield draft
+    except OSError as error:
+        raise unusable(final.parent, error) from error
+
+
+@contextlib.contextmanager
+def draft_of(final: Path) -> Iterator[Path]:
+    """Yield a draft beside ``final``: renamed to it on success, removed on failure.
+
+    Raises:
+        OSError: the draft cannot be renamed.
+    """
     draft = final.with_name(f".new-{final.name}")
     try:
         yield draft
         os.replace(draft, final)
-    except OSError as error:
-        raise unusable(final.parent, error) from error
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()

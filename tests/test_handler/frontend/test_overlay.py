@@ -99,6 +99,13 @@ def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch
         overlay()
 
 
+def test_the_overlay_of_a_user_without_a_home_is_in_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTERPOOL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "~no-such-user/share")
+    with pytest.raises(OverlayError, match=r"~no-such-user/share .*Set INTERPOOL_CACHE"):
+        overlay()
+
+
 def test_a_torchserve_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "ts"
     for name in ("__init__.py", *REQUIRED_FILES):

@@ -19,7 +19,7 @@ from waiting import NOT_STUCK_S
 from interpool.native import provision
 from interpool.native.diagnostics import doctor
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.store import locked
+from interpool.native.provision.store import cache_root, locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,6 +175,17 @@ def test_an_unusable_cache_says_what_to_do(
     monkeypatch.setenv("INTERPOOL_CACHE", str(extension / "below a file"))
     with pytest.raises(ProvisioningError, match=r"cannot write to the cache directory .*set INTERPOOL_CACHE"):
         provision.private_copy(str(extension), 0)
+
+
+@pytest.mark.parametrize("variable", ["INTERPOOL_CACHE", "XDG_CACHE_HOME"])
+def test_the_cache_of_a_user_without_a_home_is_in_no_directory(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """As in a container with the id of a user that it does not know, and without HOME."""
+    monkeypatch.delenv("INTERPOOL_CACHE", raising=False)
+    monkeypatch.setenv(variable, "~no-such-user/.cache")
+    with pytest.raises(ProvisioningError, match=r"~no-such-user/\.cache .*Set INTERPOOL_CACHE"):
+        cache_root()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
