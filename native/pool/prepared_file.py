@@ -6,7 +6,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
-from interpool.native.provision.store import new_file
+from interpool.native.provision.store import draft_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,8 +40,15 @@ def write_prepared(
     lines += [["search", entry] for entry in search_path]
     lines += [["libpython", str(slot), path] for slot, path in libpythons.items()]
     lines += [["copy", str(slot), path, *files] for (path, slot), files in sorted(copies.items())]
-    with new_file(file) as draft:
-        draft.write_text("\n".join([_HEADER, *map(_line, lines)]) + "\n")
+    text = "\n".join([_HEADER, *map(_line, lines)]) + "\n"
+    try:
+        with draft_of(file) as draft:
+            draft.write_text(text)
+    except OSError as error:
+        raise ProvisioningError(
+            f"cannot write {file}: {error.strerror}",
+            "Make room or make it writable, or name another place with --output or --bundle",
+        ) from error
 
 
 def _line(fields: list[str]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from interpool.native.errors import ProvisioningError
 from interpool.native.pool import prepare as prepare_module
 from interpool.native.pool.prepare import prepare
+from interpool.native.pool.prepared_file import write_prepared
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
@@ -19,6 +20,13 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
     (tmp_path / "file").touch()
     with pytest.raises(ProvisioningError, match=r"cannot write .*/file/below\.txt.*--output"):
         prepare(tmp_path / "file" / "below.txt", 1)
+
+
+def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(ProvisioningError, match=r"cannot write .*/folder\.txt: Is a directory.*--output"):
+        write_prepared(tmp_path / "folder.txt", {}, [], {}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.txt"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
