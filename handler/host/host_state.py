@@ -100,7 +100,7 @@ class HostState(TypedDict):
         beside: the direct address's workers, each beside one of TorchServe's.
         direct: the address at which the pool itself answers; None if there is none.
         served: the registered models, by directory.
-        gone: the models that were unregistered, by ``name/version``.
+        gone: the models that were unregistered or left to TorchServe's own workers, by ``name/version``.
         memory: the host's memory in bytes, by kind (``status.memory_of``).
         trouble: what is wrong with the host, for people; "" if nothing is.
         stacks: the interpreters' Python stacks, if they were asked for.

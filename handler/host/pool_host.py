@@ -404,6 +404,16 @@ class PoolHost:
             if other is not but:
                 self._end(other, End.LEFT_TO_STOCK)
 
+    def _remove_stock_models(self) -> None:
+        """Remove the models that only TorchServe's own workers serve from those that this host serves.
+
+        The host hears nothing of these workers, so it cannot know whether such a model is ready.
+        """
+        for model_dir in self._models.names():
+            is_stock = self._ordinary.left_to_stock(model_dir, ordinary=False)
+            if is_stock and not self._workers.of_model(model_dir):
+                self._models.remove(model_dir)
+
     def _isolate(self, worker: Worker, reason: str) -> None:
         """Isolate the worker's model: from now on it shares no interpreter with another model."""
         model_dir = worker.registration.model_dir
@@ -480,6 +490,7 @@ class PoolHost:
             self._limits.look(self._workers.unserved)
             self._relieve()
             self._pool.write_held_lines()
+            self._remove_stock_models()
         if now >= self._next_model_check:
             self._next_model_check = now + MODEL_CHECK_S
             self._end_stale_workers()

@@ -1,7 +1,8 @@
 """Records what has happened to a host's models, for its status.
 
-Counts only grow, as long as the host lives. The counts of a model that is gone continue with the next model
-of its name. A registration that failed stays in the status after the model is gone.
+Counts only grow, as long as the host lives. A model is gone once it is unregistered, or left to TorchServe's
+own workers. The counts of a model that is gone continue with the next model of its name. A registration that
+failed stays in the status after the model is gone.
 """
 
 from __future__ import annotations
@@ -200,18 +201,22 @@ class ServedModels:
     def forget(self) -> None:
         """Note which models were unregistered: their directories are gone."""
         for model_dir in [one for one in self._here if not os.path.isdir(one)]:
-            model = self._here.pop(model_dir)
-            before = self._gone.pop(model.name, None)
-            if before is not None:
-                model.add(before)
-            self._gone[model.name] = model
-            if len(self._gone) > GONE_LIMIT:
-                del self._gone[next(iter(self._gone))]
+            self.remove(model_dir)
+
+    def remove(self, model_dir: str) -> None:
+        """Note that the host does not serve the model in that directory any more; its counts stay."""
+        model = self._here.pop(model_dir)
+        before = self._gone.pop(model.name, None)
+        if before is not None:
+            model.add(before)
+        self._gone[model.name] = model
+        if len(self._gone) > GONE_LIMIT:
+            del self._gone[next(iter(self._gone))]
 
     def here(self) -> dict[str, ServedState]:
         """The registered models by directory, for the host's status."""
         return {model_dir: model.describe() for model_dir, model in self._here.items()}
 
     def gone(self) -> dict[str, ServedState]:
-        """The models that were unregistered, by ``name/version``, for the host's status."""
+        """The models that the host serves no more, by ``name/version``, for the host's status."""
         return {name: model.describe() for name, model in self._gone.items()}

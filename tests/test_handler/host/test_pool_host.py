@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from extracted import extracted
 from local_server import free_ports
 from shims import Shim, connect, new_model
 from waiting import wait_for
 
 import interpool.native
+from interpool.handler import failed_load
 from interpool.handler.config import own_pool
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host, survival
@@ -410,6 +412,45 @@ def test_why_a_worker_ends_is_kept_if_other_reports_follow(
     assert served["worker_ends"] == {"model_exit": 1}
     stream.close()
     worker.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_model_that_a_trial_leaves_to_stock_workers_is_served_no_more(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count as a model without workers, and the server as not ready."""
+    monkeypatch.setattr(pool_host, "LOOK_S", 0.05)
+    ordinary = extracted(tmp_path / "ordinary", handler="handler.py")
+    (ordinary / "handler.py").touch()
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", ordinary)
+    assert worker.answer() == "ready"
+    worker.connect()  # this pool can try no model
+    assert worker.answer().startswith("stock\0it could not be tried")
+    wait_for(lambda: not json.loads(control.ask(runtime))["served"], "the model to be removed")
+    (gone,) = json.loads(control.ask(runtime))["gone"].values()
+    assert (gone["worker_starts"], gone["worker_ends"]) == (1, {"left_to_stock": 1})
+    worker.close()
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_model_that_asks_for_a_process_is_served_until_its_last_worker_has_ended(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_host, "LOOK_S", 0.05)
+    _Pool.connections = []
+    worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
+    failed_load.ask_for_own_process(token.failed_load, "fork inside")
+    late = Shim(runtime, f"unix:{tmp_path}/.s1", model)
+    assert late.answer() == "stock\0fork inside"
+    time.sleep(0.3)  # some looks
+    assert list(json.loads(control.ask(runtime))["served"]) == [str(model)]
+    _Pool.end(0)
+    assert worker.answer() == "bye"
+    wait_for(lambda: not json.loads(control.ask(runtime))["served"], "the model to be removed")
+    (gone,) = json.loads(control.ask(runtime))["gone"].values()
+    assert gone["worker_ends"] == {"disconnected": 1}
+    for thing in (stream, worker, late):
+        thing.close()
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
