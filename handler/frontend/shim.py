@@ -8,8 +8,8 @@ also if the pool fails to load the model.
 
 This module is one file and imports only the standard library, because it also runs under a model's own
 virtual environment. Each worker pays in memory for what is imported here. So there is no ``socket``
-(``_socket`` saves 1 MB), ``json``, ``re``, ``subprocess`` or ``typing``. The pool host imports this module
-for what both sides must agree on.
+(``_socket`` saves 1 MB), ``re``, ``subprocess`` or ``typing``, and ``json`` only if it is needed. The pool
+host imports this module for what both sides must agree on.
 
 Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; the
 runtime directory; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
@@ -719,32 +719,45 @@ def host_environment(record: dict[str, str]) -> dict[str, str]:
     return environment
 
 
+def configuration_file(model_dir: str) -> str:
+    """The path of the configuration file that the manifest names; "" if it names none or cannot be read."""
+    try:
+        with open(os.path.join(model_dir, MANIFEST), "rb") as file:
+            manifest = file.read(TEXT_LIMIT)
+        if b"configFile" not in manifest:
+            return ""
+        import json  # not above, because many workers do not need it
+
+        return os.path.join(model_dir, json.loads(manifest)["model"]["configFile"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""  # the host says what is wrong with it
+
+
 def named_pool(model_dir: str, record: dict[str, str]) -> str:
     """The pool that the model's configuration names; "" if it names none.
 
-    Settings that are refused name no pool, because any host can say why it refuses them. This process does
-    not parse YAML. If a file could name a pool, it runs the host's Python to find out. A file that cannot be
-    read names none: TorchServe or the host says what is wrong with it.
+    Settings that are refused name no pool, because any host can say why it refuses them. A file that cannot
+    be read names none either. This process does not parse YAML. If the file could name a pool, it runs the
+    host's Python to find out.
 
     Args:
         model_dir: the model's directory.
         record: of the overlay.
 
     Raises:
-        OSError: the directory cannot be read, or the host's Python cannot be run.
+        Refused: the host's Python failed.
+        OSError: the host's Python cannot be run.
     """
-    for name in os.listdir(model_dir):
-        path = os.path.join(model_dir, name)
-        if name.endswith((".yaml", ".yml")) and os.path.isfile(path):
-            try:
-                with open(path, "rb") as file:
-                    text = file.read(TEXT_LIMIT)
-            except OSError:
-                continue
-            settings = text.replace(b"interpool", b"")
-            if b"interpool" in text and (b"pool" in settings or b"isolation" in settings):
-                break
-    else:
+    path = configuration_file(model_dir)
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(TEXT_LIMIT)
+    except OSError:
+        return ""
+    settings = text.replace(b"interpool", b"")
+    if b"interpool" not in text or not (b"pool" in settings or b"isolation" in settings):
         return ""
     read_end, write_end = os.pipe()
     pid = os.posix_spawn(
@@ -757,7 +770,11 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     os.close(write_end)
     with open(read_end, "rb") as output:
         name = output.read().decode().strip()
-    os.waitpid(pid, 0)
+    if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        raise Refused(
+            f"{path} may name a pool, and the program that reads it failed with status {status}; "
+            "the lines above may say why"
+        )
     return name
 
 

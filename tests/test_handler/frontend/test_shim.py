@@ -44,11 +44,47 @@ def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
     assert not shim.is_hermetic(str(tmp_path))
 
 
-def test_what_is_no_readable_configuration_names_no_pool(tmp_path: Path) -> None:
-    (tmp_path / "folder.yaml").mkdir()
-    (tmp_path / "dangling.yml").symlink_to("nowhere")
-    os.mkfifo(tmp_path / "pipe.yaml")
-    assert shim.named_pool(str(tmp_path), {}) == ""
+@pytest.mark.parametrize("file", ["folder", "dangling", "pipe", "nothing", "../outside/c.yaml"])
+def test_what_is_no_readable_configuration_names_no_pool(tmp_path: Path, file: str) -> None:
+    model = extracted(tmp_path / "model", configFile=file)
+    (model / "folder").mkdir()
+    (model / "dangling").symlink_to("nowhere")
+    os.mkfifo(model / "pipe")
+    assert shim.named_pool(str(model), {}) == ""
+
+
+@pytest.mark.parametrize(
+    "manifest", ['{"model": {"configFile": 1}}', '{"configFile": "c.yaml"}', "configFile", None]
+)
+def test_a_manifest_that_names_no_configuration_names_no_pool(tmp_path: Path, manifest: str | None) -> None:
+    model = extracted(tmp_path)
+    (model / "c.yaml").write_text("interpool: {pool: p}")
+    if manifest is not None:
+        (model / shim.MANIFEST).write_text(manifest)
+    assert shim.named_pool(str(model), {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("model-config.json", '{"interpool": {"pool": "p"}}'),
+        ("conf/model.yaml", "interpool: {pool: p}"),
+        ("größe", "interpool:\n  pool: p\n"),
+    ],
+)
+def test_the_file_that_the_manifest_names_names_the_pool(tmp_path: Path, file: str, text: str) -> None:
+    model = extracted(tmp_path, configFile=file)
+    (model / file).parent.mkdir(exist_ok=True)
+    (model / file).write_text(text)
+    assert shim.named_pool(str(model), {"python": sys.executable, "home": "/none"}) == "p"
+
+
+def test_a_program_that_fails_to_read_the_pools_name_is_a_message(tmp_path: Path) -> None:
+    """Else the model would share a process with others though its settings may forbid that."""
+    model = extracted(tmp_path, configFile="c.yaml")
+    (model / "c.yaml").write_text("interpool: {isolation: process}")
+    with pytest.raises(shim.Refused, match="failed with status 1"):
+        shim.named_pool(str(model), {"python": "/bin/false", "home": "/none"})
 
 
 def test_the_handler_file_has_the_name_it_is_known_by() -> None:
