@@ -53,12 +53,14 @@ class KeptDirectory:
     def put_back(self) -> None:
         """Have the directory hold what it held, and nothing else. Call it once at most.
 
+        The directory itself stays the same, because processes work in it. If it is gone, the model was
+        unregistered, and nothing is done.
+
         Raises:
             OSError: the directory cannot be restored.
         """
-        if self._kept is None:
+        if self._kept is None or not self._directory.is_dir():
             return
-        self._directory.mkdir(exist_ok=True)  # if it exists, it stays the same: processes work in it
         for entry in list(os.scandir(self._directory)):
             shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
         for entry in list(os.scandir(self._kept)):

@@ -103,7 +103,8 @@ class Trial:
                 try:
                     reason = self._try()
                 finally:
-                    if reason:
+                    # If TorchServe has left, it may be removing the directory: the model may be unregistered.
+                    if reason and not self._is_left():
                         kept.put_back()
             self.reason = reason
         except Exception as error:

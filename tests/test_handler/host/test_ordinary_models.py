@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from extracted import extracted, token
 
+from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.host.ordinary_models import OrdinaryModels
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import RemoteError
@@ -207,6 +209,46 @@ def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any
 
     assert _try_out(models, worker, _Pool(gone)) == [worker]
     assert not models.is_tried(worker)
+
+
+def test_a_directory_that_a_trial_used_up_is_put_back_for_the_stock_worker(
+    runtime: Path, model: Path, worker: Any
+) -> None:
+    (model / "weights.zip").write_text("weights")
+    inode = model.stat().st_ino
+
+    def load(_number: int, _log: int) -> str:
+        (model / "weights.zip").rename(model / "weights")
+        return "no room"
+
+    assert _try_out(OrdinaryModels(runtime), worker, _Pool(load)) == [worker]
+    assert sorted(path.name for path in model.iterdir()) == ["MAR-INF", "handler.py", "weights.zip"]
+    assert model.stat().st_ino == inode  # processes work in it
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "run"]
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["it is gone", "it is being removed"])
+def test_the_directory_of_a_model_that_was_unregistered_in_its_trial_is_not_put_back(
+    runtime: Path, model: Path, worker: Any, is_gone: bool
+) -> None:
+    def load(_number: int, _log: int) -> str:
+        worker.frontend.close()
+        (model / "handler.py").unlink()
+        if is_gone:
+            shutil.rmtree(model)
+        return "no handler"
+
+    assert _try_out(OrdinaryModels(runtime), worker, _Pool(load)) == [worker]
+    assert not (model / "handler.py").exists()
+    assert model.exists() != is_gone
+    assert list(model.parent.glob(".interpool-*")) == []
+
+
+def test_a_directory_that_is_gone_is_not_made_anew(model: Path) -> None:
+    with KeptDirectory(str(model)) as kept:
+        shutil.rmtree(model)
+        kept.put_back()
+    assert not model.exists()
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
