@@ -5,6 +5,7 @@ A failure of one event's handler is logged, and the others are handled (survival
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -43,8 +44,9 @@ class Events:
         self._selector.register(source, selectors.EVENT_READ, _Watch(react))
 
     def unwatch(self, source: int | socket.socket) -> None:
-        """Stop watching a descriptor; an event of it that has come already is dropped."""
-        self._selector.unregister(source).data.active = False
+        """Stop watching a descriptor, if it is watched; an event of it that has come already is dropped."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(source).data.active = False
 
     def react(self, timeout_s: float) -> None:
         """Handle the events that have come.

@@ -29,6 +29,7 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host, survival
 from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.pool_host import PoolHost
+from interpool.handler.host.worker import Worker
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
@@ -451,6 +452,22 @@ def test_a_model_that_asks_for_a_process_is_served_until_its_last_worker_has_end
     assert gone["worker_ends"] == {"disconnected": 1}
     for thing in (stream, worker, late):
         thing.close()
+
+
+def test_a_connection_that_cannot_be_accepted_ends_its_worker(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accept(_worker: Worker) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Worker, "accept", accept)
+    worker = Shim(runtime, f"unix:{tmp_path}/.s", model)
+    assert worker.answer() == "ready"
+    worker.connect()
+    assert worker.answer().startswith("refused\0")
+    assert worker.answer() == "bye"
+    assert _states(runtime) == []
+    worker.close()
 
 
 def test_a_worker_over_tcp_is_served_too(runtime: Path, model: Path) -> None:
