@@ -22,6 +22,7 @@ from interpool.handler.frontend.held import unheld
 from interpool.handler.frontend.server_home import lives_in, remove_ended
 from interpool.handler.torchserve import MANIFEST, frontend_arguments
 
+KEPT = ".interpool-"  # begins the names of what a host keeps of models in a trial (host/kept_directory.py)
 _DEFAULT = "/tmp"  # Java's, whatever TMPDIR says
 _EXTRACTED = re.compile(r"[0-9a-f]{32}")
 _DOWNLOADED = re.compile(r"models\d+\.download")
@@ -70,7 +71,8 @@ def _extracted(directory: Path) -> Iterator[Path]:
             yield from (
                 path
                 for path in models.iterdir()
-                if _EXTRACTED.fullmatch(path.name) and os.path.isfile(path / MANIFEST)
+                if path.name.startswith(KEPT)
+                or (_EXTRACTED.fullmatch(path.name) and os.path.isfile(path / MANIFEST))
             )
     with contextlib.suppress(OSError):
         yield from (path for path in directory.iterdir() if _DOWNLOADED.fullmatch(path.name))

@@ -4,16 +4,20 @@ A handler may use up its archive when it is loaded: it may unpack a zip and remo
 TorchServe's worker does that once, and the trial must not do it first. So the tree is kept as hard links
 beside the directory. A hard link shows what is written into a file in place. So small files, in which that
 may happen, are copied.
+
+A host that dies in a trial leaves the kept tree, and the next host restores the directory. If there is no
+next host, `interpool serve` removes the tree (frontend/leftovers.py).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from interpool.handler.frontend.leftovers import KEPT
 
 _COPIED = 1 << 20  # bytes: the largest file that is copied
 
@@ -31,24 +35,30 @@ class KeptDirectory:
 
     def __init__(self, directory: str) -> None:
         self._directory = Path(directory)
-        self._kept: Path | None = None
+        self._beside = self._directory.with_name(f"{KEPT}{self._directory.name}")
+        self._kept = self._beside / "kept"
 
     def __enter__(self) -> Self:
         if not self._directory.is_symlink():
-            beside = Path(tempfile.mkdtemp(prefix=".interpool-", dir=self._directory.parent))
-            self._kept = beside / "kept"
+            self.remove()  # a host may have died while it kept the directory
+            self._beside.mkdir(mode=0o700)
             try:
-                shutil.copytree(self._directory, self._kept, symlinks=True, copy_function=_keep)
+                incomplete = self._beside / "incomplete"
+                shutil.copytree(self._directory, incomplete, symlinks=True, copy_function=_keep)
+                incomplete.rename(self._kept)
             except BaseException:
-                shutil.rmtree(beside, ignore_errors=True)
+                self.remove()
                 raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._kept is not None:
-            shutil.rmtree(self._kept.parent, ignore_errors=True)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove what is kept of the directory, if anything is."""
+        shutil.rmtree(self._beside, ignore_errors=True)
 
     def put_back(self) -> None:
         """Have the directory hold what it held, and nothing else. Call it once at most.
@@ -59,7 +69,7 @@ class KeptDirectory:
         Raises:
             OSError: the directory cannot be restored.
         """
-        if self._kept is None or not self._directory.is_dir():
+        if not (self._kept.is_dir() and self._directory.is_dir()):
             return
         for entry in list(os.scandir(self._directory)):
             shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)

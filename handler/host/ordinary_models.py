@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
+from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.ordinary_trial import Trial
 from interpool.handler.host.worker import Worker
@@ -21,7 +22,7 @@ from interpool.native.directories import REMEDY, WHY_NOT, threads_have_directori
 
 logger = logging.getLogger("interpool.host")
 
-# Files in the runtime directory, with an archive's identity in their names.
+# Files in the runtime directory, with an archive's identity in their names. They hold its directory's path.
 _TRIED = "tried-"
 _CRASHED = "crashed-"
 _IN_A_CRASH = "the pool host ended while it tried to load this model. Try `interpool doctor --mar FILE`"
@@ -49,6 +50,7 @@ class OrdinaryModels:
         self._stock: dict[str, str] = {}
         self._parked: dict[str, str] = {}
         for marker in runtime_dir.glob(f"{_TRIED}*"):
+            _restore(marker)
             marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
 
     def left_to_stock(self, model_dir: str, *, ordinary: bool) -> str:
@@ -154,6 +156,16 @@ class OrdinaryModels:
         self._pooled = {directory for directory in self._pooled if os.path.isdir(directory)}
         self._stock = {each: reason for each, reason in self._stock.items() if os.path.isdir(each)}
         self._parked = {each: reason for each, reason in self._parked.items() if os.path.isdir(each)}
+
+
+def _restore(marker: Path) -> None:
+    """Restore the directory of a model in whose trial a host has died."""
+    try:
+        kept = KeptDirectory(os.fsdecode(marker.read_bytes()))
+        kept.put_back()
+        kept.remove()
+    except (OSError, ValueError) as error:
+        logger.warning("the directory of a model whose trial ended a host cannot be restored: %s", error)
 
 
 def _has_our_handler(model_dir: str, settings: HostSettings) -> bool:

@@ -43,7 +43,8 @@ class Trial:
     Args:
         manager: of the pool's interpreters.
         first: the worker whose load command is used.
-        marker: a file that exists during the trial. If the host crashes, the next host finds it.
+        marker: a file that exists during the trial, and names the model's directory. If the host crashes, the
+            next host finds it.
         wake: called from the trial's thread at its end.
 
     Attributes:
@@ -97,8 +98,8 @@ class Trial:
 
     def _run(self) -> None:
         try:
-            self._marker.touch()
             with KeptDirectory(self._directory) as kept:
+                self._marker.write_bytes(os.fsencode(self._directory))
                 reason = "it could not be tried"
                 try:
                     reason = self._try()
@@ -106,6 +107,7 @@ class Trial:
                     # If TorchServe has left, it may be removing the directory: the model may be unregistered.
                     if reason and not self._is_left():
                         kept.put_back()
+                    self._marker.unlink()  # from here on, what is kept is not complete
             self.reason = reason
         except Exception as error:
             logger.exception("the trial of %s failed", self._directory)

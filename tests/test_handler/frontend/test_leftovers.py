@@ -10,7 +10,7 @@ from extracted import extracted
 from pid_namespaces import start_in_another_pid_namespace
 from waiting import wait_for
 
-from interpool.handler.frontend.leftovers import remove_leftovers, temporary_directory
+from interpool.handler.frontend.leftovers import KEPT, remove_leftovers, temporary_directory
 from interpool.handler.torchserve import FRONTEND_CLASS
 
 
@@ -32,6 +32,14 @@ def test_extracted_models_of_no_living_server_are_removed(tmp_path: Path) -> Non
     assert (elsewhere / "MAR-INF").is_dir()
     assert all(other.exists() for other in others)
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["mine"]
+
+
+def test_what_a_host_kept_of_a_model_is_removed_with_the_models(tmp_path: Path) -> None:
+    """Its next host would have removed it, but the server has ended with it."""
+    kept = tmp_path / "models" / f"{KEPT}{'a' * 32}"
+    (kept / "kept").mkdir(parents=True)
+    assert remove_leftovers(tmp_path) == [kept]
+    assert not kept.exists()
 
 
 def test_what_is_named_like_an_extracted_model_and_is_none_stays(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -249,6 +251,56 @@ def test_a_directory_that_is_gone_is_not_made_anew(model: Path) -> None:
         shutil.rmtree(model)
         kept.put_back()
     assert not model.exists()
+
+
+def _die_in_a_trial(runtime: Path, model: Path) -> None:
+    """What a host leaves that ends with the model's load, which has used up a file."""
+    program = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from test_handler.host.test_ordinary_models import _Pool, _Worker, _try_out
+from interpool.handler.host.ordinary_models import OrdinaryModels
+
+def load(number, log):
+    os.unlink("weights.zip")
+    os._exit(7)
+
+_try_out(OrdinaryModels(Path(sys.argv[1])), _Worker(Path(sys.argv[2])), _Pool(load))
+"""
+    tests = Path(__file__).parents[2]
+    command = [sys.executable, "-c", program, str(runtime), str(model), str(tests)]
+    assert subprocess.run(command, cwd=model, check=False).returncode == 7
+
+
+def test_a_directory_that_was_used_up_as_its_trial_ended_the_host_is_restored_by_the_next_one(
+    runtime: Path, model: Path
+) -> None:
+    (model / "weights.zip").write_text("weights")
+    inode = model.stat().st_ino
+    _die_in_a_trial(runtime, model)
+    assert not (model / "weights.zip").exists()
+    models = OrdinaryModels(runtime)
+    assert sorted(path.name for path in model.iterdir()) == ["MAR-INF", "handler.py", "weights.zip"]
+    assert model.stat().st_ino == inode
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "run"]
+    assert "the pool host ended while it tried" in models.left_to_stock(str(model), ordinary=True)
+
+
+def test_nothing_is_kept_of_a_model_that_was_unregistered_after_its_trial_ended_the_host(
+    runtime: Path, model: Path
+) -> None:
+    (model / "weights.zip").write_text("weights")
+    _die_in_a_trial(runtime, model)
+    shutil.rmtree(model)
+    OrdinaryModels(runtime)
+    assert [path.name for path in model.parent.iterdir()] == ["run"]
+
+
+def test_a_host_that_cannot_restore_a_directory_starts_all_the_same(runtime: Path) -> None:
+    (runtime / "tried-0123").touch()
+    OrdinaryModels(runtime)
+    assert [path.name for path in runtime.iterdir()] == ["crashed-0123"]
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
