@@ -66,6 +66,14 @@ class Replaces(Handler):
         self.handle = lambda data, context: ["replaced"] * len(data)
 
 
+class Counts(Handler):
+    seen = 0
+
+    def handle(self, data, context):
+        self.seen += len(data)
+        return [str(self.seen)] * len(data)
+
+
 class TakesGpu(Handler):
     def initialize(self, context):
         self.gpu = context.system_properties["gpu_id"]

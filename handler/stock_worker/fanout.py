@@ -1,8 +1,9 @@
 """A hermetic model behind an unchanged TorchServe: a pool inside each of its workers.
 
 The worker is TorchServe's own: one process, one batch at a time. Its batch is cut into one shard
-per interpreter, and the shards run at the same time. This is correct and costs every worker a
-pool of its own; ``interpool serve`` shares one pool between all workers of all models.
+per interpreter, and the shards run at the same time. A worker with a state of its own has one
+interpreter, and one shard. This is correct and costs every worker a pool of its own;
+``interpool serve`` shares one pool between all workers of all models.
 
 Handlers that stream intermediate replies need the pool host.
 """
@@ -34,7 +35,9 @@ class FannedOutModel:
         properties = context.system_properties
         self._model_dir = str(properties["model_dir"])
         model, host = ModelSettings.of_model(self._model_dir), HostSettings.of_environment()
-        self._manager = InterpreterManager(model.interpreters or host.interpreters)
+        # A state that is the worker's is one interpreter's.
+        count = 1 if model.state == "worker" else model.interpreters or host.interpreters
+        self._manager = InterpreterManager(count)
         self._threads = ThreadPoolExecutor(len(self._manager), "interpool-shard")
         request = LoadRequest(
             model_name=context.model_name,

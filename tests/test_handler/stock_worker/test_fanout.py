@@ -58,6 +58,14 @@ def test_a_batch_is_answered_in_shards_and_in_order(made: Make) -> None:
     assert "Traceback (most recent call last)" in answers[3][1]  # as the settings say
 
 
+def test_a_worker_with_a_state_of_its_own_has_it_in_one_interpreter(made: Make) -> None:
+    """Else a sequence's requests, all of which TorchServe sends to one worker, would meet several states."""
+    handler, context = made("Counts", ", state: worker")
+    handler.initialize(context)
+    assert ask(handler, context, "a", "b") == [(200, "2"), (200, "2")]
+    assert ask(handler, context, "c") == [(200, "3")]
+
+
 def test_an_archive_must_prove_itself_there_too(
     made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
