@@ -132,7 +132,7 @@ class ServedModel:
         return self.given_up > LOSSES_BORNE
 
     def add(self, other: ServedModel) -> None:
-        """Add another model's counts to these."""
+        """Add the counts of an earlier model of its name to these."""
         self.loads += other.loads
         self.load_s += other.load_s
         self.failed_loads += other.failed_loads
@@ -140,7 +140,6 @@ class ServedModel:
         self.worker_restarts += other.worker_restarts
         self.worker_ends.update(other.worker_ends)
         self.given_up += other.given_up
-        self.reason = self.reason or other.reason
         self.traces = self.traces or other.traces
 
     def describe(self) -> ServedState:

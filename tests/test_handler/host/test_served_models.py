@@ -74,6 +74,18 @@ def test_models_that_are_gone_leave_their_counts_by_name(tmp_path: Path) -> None
     assert found.here() == {}
 
 
+def test_a_registration_that_succeeded_does_not_take_an_earlier_ones_reason(tmp_path: Path) -> None:
+    found = ServedModels()
+    for report in (Report("load_failed", 7, 1, 0.1, "no memory"), Report("loaded", 7, 1, 0.1)):
+        directory = tmp_path / report.kind
+        directory.mkdir()
+        found.register(str(directory), "m/1.0").note(report)
+        directory.rmdir()
+        found.forget()
+    gone = found.gone()["m/1.0"]
+    assert (gone["loads"], gone["failed_loads"], gone["reason"]) == (1, 1, "")
+
+
 def test_names_are_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_models, "GONE_LIMIT", 2)
     found = ServedModels()
