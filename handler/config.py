@@ -3,8 +3,8 @@
 The site makes docs/settings.md of the descriptions here. A model's settings stand under ``interpool:`` in its
 model-config.yaml. The environment that TorchServe is started with configures the host.
 
-As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool
-that a model's settings name, and nothing if they name none or are refused.
+As a program (``python -m interpool.handler.config MODEL_DIR``) it prints a line with the name of the pool
+that a model's settings name, and an empty line if they name none or are refused.
 """
 
 from __future__ import annotations
@@ -460,13 +460,15 @@ def _explain(error: ValidationError, prefix: str, settings: type[BaseModel]) -> 
 
 
 def main(model_dir: str) -> None:
-    """Print the pool that the model in ``model_dir`` names; nothing if it names none, or is refused."""
+    """Print the pool that the model in ``model_dir`` names; an empty line if it names none, or is refused."""
+    pool = ""
     with contextlib.suppress(SettingsError):
         settings = ModelSettings.of_model(model_dir)
         if settings.isolation == "process":
-            print(own_pool(model_dir))
+            pool = own_pool(model_dir)
         elif settings.model_fields_set & {"pool", "isolation"}:
-            print(settings.pool)
+            pool = settings.pool
+    print(pool)
 
 
 if __name__ == "__main__":

@@ -769,7 +769,8 @@ def named_pool(model_dir: str, record: dict[str, str]) -> str:
     )
     os.close(write_end)
     with open(read_end, "rb") as output:
-        name = output.read().decode().strip()
+        # It prints one line, but a site's own modules may print before it, at its start.
+        name = output.read().removesuffix(b"\n").rpartition(b"\n")[2].decode()
     if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
         raise Refused(
             f"{path} may name a pool, and the program that reads it failed with status {status}; "
@@ -842,7 +843,7 @@ def start_host(
         os.close(null)
         os.close(log_file)
     with open(read_end, "rb") as pipe:
-        if pipe.read() == b"listening\n":
+        if pipe.read().endswith(b"listening\n"):  # a site's own modules may print at a Python's start
             return
     if not os.path.isfile(log):
         raise Refused("the pool host did not start; what TorchServe prints says why")

@@ -87,6 +87,31 @@ def test_a_program_that_fails_to_read_the_pools_name_is_a_message(tmp_path: Path
         shim.named_pool(str(model), {"python": "/bin/false", "home": "/none"})
 
 
+def _printing_first(path: Path) -> str:
+    """A Python that prints at its start, as a site's sitecustomize may."""
+    path.write_text(f'#!/bin/sh\necho "a banner"\nexec {sys.executable} "$@"\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.mark.parametrize(("text", "pool"), [("interpool: {pool: p}", "p"), ("interpool: {}  # no pool", "")])
+def test_what_a_python_prints_at_its_start_is_no_pools_name(tmp_path: Path, text: str, pool: str) -> None:
+    model = extracted(tmp_path / "model", configFile="c.yaml")
+    (model / "c.yaml").write_text(text)
+    record = {"python": _printing_first(tmp_path / "python"), "home": "/none"}
+    assert shim.named_pool(str(model), record) == pool
+
+
+def test_a_host_listens_whatever_its_python_prints_at_its_start(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho a banner\necho listening\n")
+    program.chmod(0o700)
+    shim.start_host(os.getpid(), str(tmp_path), "p", str(program), dict(os.environ))
+    program.write_text("#!/bin/sh\necho a banner\n")
+    with pytest.raises(shim.Refused, match="did not start"):
+        shim.start_host(os.getpid(), str(tmp_path), "p", str(program), dict(os.environ))
+
+
 def test_the_handler_file_has_the_name_it_is_known_by() -> None:
     assert Path(str(interpool_handler.__file__)).stem == shim.HANDLER_STEM
 
