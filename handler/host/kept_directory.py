@@ -5,12 +5,13 @@ TorchServe's worker does that once, and the trial must not do it first. So the t
 beside the directory. A hard link shows what is written into a file in place. So small files, in which that
 may happen, are copied.
 
-A host that dies in a trial leaves the kept tree, and the next host restores the directory. If there is no
+A host that ends in a trial leaves the kept tree, and the next host restores the directory. If there is no
 next host, `interpool serve` removes the tree (frontend/leftovers.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -37,15 +38,16 @@ class KeptDirectory:
         self._directory = Path(directory)
         self._beside = self._directory.with_name(f"{KEPT}{self._directory.name}")
         self._kept = self._beside / "kept"
+        self._incomplete = self._beside / "incomplete"
 
     def __enter__(self) -> Self:
         if not self._directory.is_symlink():
-            self.remove()  # a host may have died while it kept the directory
+            self.put_back()  # a host may have ended in an earlier trial
+            self.remove()
             self._beside.mkdir(mode=0o700)
             try:
-                incomplete = self._beside / "incomplete"
-                shutil.copytree(self._directory, incomplete, symlinks=True, copy_function=_keep)
-                incomplete.rename(self._kept)
+                shutil.copytree(self._directory, self._incomplete, symlinks=True, copy_function=_keep)
+                self._incomplete.rename(self._kept)
             except BaseException:
                 self.remove()
                 raise
@@ -58,6 +60,8 @@ class KeptDirectory:
 
     def remove(self) -> None:
         """Remove what is kept of the directory, if anything is."""
+        with contextlib.suppress(OSError):
+            self._kept.rename(self._incomplete)
         shutil.rmtree(self._beside, ignore_errors=True)
 
     def put_back(self) -> None:

@@ -107,7 +107,6 @@ class Trial:
                     # If TorchServe has left, it may be removing the directory: the model may be unregistered.
                     if reason and not self._is_left():
                         kept.put_back()
-                    self._marker.unlink()  # from here on, what is kept is not complete
             self.reason = reason
         except Exception as error:
             logger.exception("the trial of %s failed", self._directory)

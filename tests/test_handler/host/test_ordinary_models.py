@@ -287,6 +287,17 @@ def test_a_directory_that_was_used_up_as_its_trial_ended_the_host_is_restored_by
     assert "the pool host ended while it tried" in models.left_to_stock(str(model), ordinary=True)
 
 
+def test_a_directory_that_was_used_up_as_the_host_left_in_its_trial_is_restored_for_the_next_trial(
+    runtime: Path, model: Path
+) -> None:
+    (model / "weights.zip").write_text("weights")
+    _die_in_a_trial(runtime, model)
+    shutil.rmtree(runtime)  # as a host does that leaves
+    with KeptDirectory(str(model)):
+        assert (model / "weights.zip").read_text() == "weights"
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
+
+
 def test_nothing_is_kept_of_a_model_that_was_unregistered_after_its_trial_ended_the_host(
     runtime: Path, model: Path
 ) -> None:
