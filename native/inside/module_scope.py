@@ -30,12 +30,14 @@ import importlib.util
 import os
 import sys
 import threading
+from contextlib import suppress
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
     FileFinder,
+    ModuleSpec,
     SourceFileLoader,
     SourcelessFileLoader,
     all_suffixes,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 # Prefix of the module in which all libraries of one Cython version keep their function types.
 _CYTHON = "_cython_"
+_MISSING = object()
 
 
 class ModuleConflict(Exception):
@@ -106,18 +109,18 @@ class ModuleScope:
         Leaving the scope also calls it if the number of modules has changed.
         """
         modules = sys.modules.copy()
-        others = {}
-        for name, module in sorted(modules.items(), key=itemgetter(0)):  # packages before their submodules
-            if _environment.get(name) is module:
-                continue
-            if self._is_own(name, module):
-                self._modules[name] = module
-            else:
-                others[name] = module
-        self._modules |= _users(self._modules, others)
-        _environment.update((name, others[name]) for name in others.keys() - self._modules.keys())
-        for name in [name for name in self._modules if name not in modules]:
-            del self._modules[name]
+        new = {name: module for name, module in modules.items() if not _is_environments(name, module)}
+        self._modules = {
+            name: module for name, module in self._modules.items() if new.get(name, _MISSING) is module
+        }
+        try:
+            others: dict[str, ModuleType] = {}
+            for name, module in sorted(new.items(), key=itemgetter(0)):  # packages before their submodules
+                (self._modules if self._is_own(name, module) else others)[name] = module
+            self._modules = _users(self._modules, others)
+        except Exception:  # noqa: BLE001 - objects that the model has put there may raise anything
+            self._modules = new
+        _environment.update((name, new[name]) for name in new.keys() - self._modules.keys())
         _ever_own.update(self._modules)
         self._size = len(modules)
 
@@ -201,22 +204,24 @@ class ModuleScope:
         return module
 
     def _is_own(self, name: str, module: ModuleType) -> bool:
-        spec = getattr(module, "__spec__", None)
-        if getattr(getattr(spec, "loader", None), "scope", None) is self:
-            return True
+        spec = _spec(module)
+        if module is None or getattr(getattr(spec, "loader", None), "scope", None) is self:
+            return True  # None forbids the import
         top = name.partition(".")[0]
         if top in self._names or top in self._modules:
             return True
         if name in _environment:  # it replaces a module of the environment
             return not _is_of_library(top, module)
-        if spec is not None and spec.origin is not None:
+        if spec is not None and isinstance(spec.origin, str):
             return any(_is_below(spec.origin, root) for root in self._roots)  # loaded by a custom loader
-        paths = [str(path) for path in getattr(module, "__path__", ())]  # a namespace package
+        paths = _attributes(module).get("__path__")
+        if type(paths) not in (list, tuple):
+            paths = spec.submodule_search_locations if spec is not None else ()  # a namespace package
         if paths:
-            return any(self.claims(path) for path in paths)
+            return any(self.claims(str(path)) for path in paths)
         if name != top and top in sys.modules:  # modules made by compiled code have neither
             package = sys.modules[top]
-            return _environment.get(top) is not package and self._is_own(top, package)
+            return not _is_environments(top, package) and self._is_own(top, package)
         return top not in _environment and not top.startswith(_CYTHON)
 
     # ---- entering and leaving -----------------------------------------------------------------
@@ -296,12 +301,20 @@ def is_own(name: str, module: ModuleType) -> bool:
         return False
     if _entered._modules.get(name) is module:
         return True
-    return _environment.get(name) is not module and _entered._is_own(name, module)
+    return not _is_environments(name, module) and _entered._is_own(name, module)
 
 
 def all_modules() -> list[tuple[str, ModuleType]]:
-    """Return names and modules of all scopes."""
-    return [entry for scope in _scopes for entry in scope._modules.items()]
+    """Return names and modules of all scopes.
+
+    A model may put other objects into ``sys.modules``. They are left out.
+    """
+    return [
+        (name, module)
+        for scope in _scopes
+        for name, module in scope._modules.items()
+        if issubclass(type(module), ModuleType)
+    ]
 
 
 def ever_owned() -> set[str]:
@@ -316,11 +329,11 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
     if scope is None and _entered is not None:
         name = str(globals_.get("__name__"))
         module = sys.modules.get(name)
-        if module is not None and module.__dict__ is globals_ and is_own(name, module):
+        if module is not None and _attributes(module) is globals_ and is_own(name, module):
             scope = _entered
     if scope is None:  # a module that was created by hand
         name = str(globals_.get("__name__"))
-        has_it = (one for one in _scopes if getattr(one._modules.get(name), "__dict__", None) is globals_)
+        has_it = (one for one in _scopes if _attributes(one._modules.get(name)) is globals_)
         scope = next(has_it, None)
     return owners.Owner(scope, scope.directory) if scope is not None else None
 
@@ -347,8 +360,30 @@ def _hook(path: str) -> FileFinder:
 
 def _is_vendored(path: str) -> bool:
     """Return whether setuptools has added this entry, as it does at its first import."""
-    file = getattr(sys.modules.get("setuptools"), "__file__", None)
-    return file is not None and path == os.path.join(os.path.dirname(file), "_vendor")
+    file = _attributes(sys.modules.get("setuptools")).get("__file__")
+    return isinstance(file, str) and path == os.path.join(os.path.dirname(file), "_vendor")
+
+
+def _is_environments(name: str, module: ModuleType | None) -> bool:
+    return name in _environment and _environment[name] is module
+
+
+def _attributes(module: object) -> dict[str, Any]:
+    """Return a module's own attributes. Runs none of its code: any object may be in ``sys.modules``."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found
+
+
+def _spec(module: object) -> ModuleSpec | None:
+    """Return a module's spec; None if it has none."""
+    found = _attributes(module).get("__spec__", _MISSING)
+    if found is _MISSING:
+        with suppress(Exception):
+            found = getattr(module, "__spec__", None)  # of the module for which this object stands
+    return found if issubclass(type(found), ModuleSpec) else None
 
 
 def _is_of_library(top: str, module: ModuleType) -> bool:
@@ -384,12 +419,14 @@ def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[st
 def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collection[int]) -> bool:
     if lean_imports.is_deferred(module):
         return False  # a deferred module has no contents
-    for value in tuple(getattr(module, "__dict__", {}).values()):
-        if isinstance(value, ModuleType):
+    for value in tuple(_attributes(module).values()):
+        # type() runs no code of an instance, unlike isinstance().
+        if issubclass(type(value), ModuleType):
             # Python sets submodules as attributes of their package.
-            if id(value) in modules and not value.__name__.startswith(name + "."):
+            own_name = str(_attributes(value).get("__name__"))
+            if id(value) in modules and not own_name.startswith(name + "."):
                 return True
-        elif isinstance(value, type | FunctionType) and value.__module__ in names:
+        elif issubclass(type(value), (type, FunctionType)) and value.__module__ in names:
             return True
     return False
 
@@ -410,7 +447,7 @@ def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
         owner = sys.modules.get(package) if package and package not in modules else None
         if owner is None or lean_imports.is_deferred(owner):
             continue
-        if getattr(owner, "__dict__", {}).get(last) is module:
+        if _attributes(owner).get(last, _MISSING) is module:
             delattr(owner, last)
             found[name] = module
     return found

@@ -209,11 +209,12 @@ class Neighbourhood:
             if self._is_models(value, fresh)
         ]
 
-    def _is_models(self, value: object, fresh: dict[str, ModuleType] | None = None) -> bool:
+    def _is_models(self, value: Any, fresh: dict[str, ModuleType] | None = None) -> bool:
         """Return whether a value is a function of a model."""
-        if isinstance(value, (staticmethod, classmethod, MethodType)):
+        # type() runs no code of an instance, unlike isinstance().
+        if issubclass(type(value), (staticmethod, classmethod, MethodType)):
             value = value.__func__
-        if not isinstance(value, FunctionType):
+        if type(value) is not FunctionType:
             return False
         site = str(value.__globals__.get("__name__"))
         if site in self._modules or (fresh is not None and site in fresh):

@@ -68,7 +68,7 @@ def _changed_by_sources() -> list[Trace]:
     modules |= {
         name: one
         for name, one in sys.modules.copy().items()
-        if name.startswith(MANGLED) and isinstance(one, ModuleType) and one not in _read
+        if name.startswith(MANGLED) and issubclass(type(one), ModuleType) and one not in _read
     }
     _read.update(modules.values())
     return [
@@ -82,7 +82,7 @@ def reachable() -> list[Trace]:
     spaces = {
         name: object.__getattribute__(module, "__dict__")
         for name, module in sys.modules.copy().items()
-        if isinstance(module, ModuleType) and _is_shared(name, module)
+        if issubclass(type(module), ModuleType) and _is_shared(name, module)
     }
     spaces["_codecs"] = spaces.get("_codecs", {}) | _of_c_code()
     globals_ = [vars(module) for _, module in module_scope.all_modules()]
@@ -101,15 +101,16 @@ def _membership_sets(spaces: dict[str, dict[str, Any]]) -> list[object]:
     return [spaces.get("transformers.utils.generic", {}).get("_registered_model_output_types")]
 
 
-def _path_of(value: object) -> str:
+def _path_of(value: Any) -> str:
     """Return ``Trace.path`` of a value."""
-    if isinstance(value, MethodType):
+    # type() runs no code of an instance, unlike isinstance().
+    if type(value) is MethodType:
         value = value.__func__
-    if isinstance(value, FunctionType):
+    if type(value) is FunctionType:
         return owners.path_of(value.__globals__)
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         return owners.path_of(vars(value))
-    one = value if isinstance(value, type) else type(value)
+    one: Any = value if issubclass(type(value), type) else type(value)
     if one.__module__.startswith(MANGLED) and one.__module__ in sys.modules:
         return owners.path_of(vars(sys.modules[one.__module__]))
     for member in vars(one).values():
@@ -133,18 +134,18 @@ def _of_c_code() -> dict[str, Any]:
     return {"register": searches, "register_error": errors}
 
 
-def described(value: object) -> str:
+def described(value: Any) -> str:
     """Describe an object of a model, with its place in the source if known."""
-    if isinstance(value, MethodType):
+    if type(value) is MethodType:
         value = value.__func__
-    if isinstance(value, FunctionType):
+    if type(value) is FunctionType:
         code = value.__code__
         return plain_name(
             f"{value.__module__}.{value.__qualname__}, {code.co_filename}:{code.co_firstlineno}"
         )
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         return plain_name(value.__name__)
-    one: Any = value if isinstance(value, type) else type(value)
+    one: Any = value if issubclass(type(value), type) else type(value)
     return plain_name(f"{one.__module__}.{one.__qualname__}")
 
 

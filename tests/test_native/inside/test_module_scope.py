@@ -180,6 +180,86 @@ def test_modules_that_a_model_puts_in_place_by_hand_are_its_own(scopes: Scopes) 
     assert scopes.inside("one", ask) == [True, True]
 
 
+ANSWERS_ANYTHING = """
+class Odd:
+    def __getattr__(self, name): return Odd()
+odd = Odd()
+"""
+REFUSES_ANYTHING = """
+import types
+class Odd(types.ModuleType):
+    def __getattr__(self, name): raise ImportError("is not installed")
+odd = Odd("odd")
+"""
+HAS_NO_CLASS = """
+class Odd:
+    @property
+    def __class__(self): raise RuntimeError("is not configured")
+odd = Odd()
+"""
+IS_A_CLASS_THAT_HAS_NOTHING = """
+class Meta(type):
+    def __getattribute__(self, name): raise RuntimeError("is not configured")
+class odd(metaclass=Meta): pass
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", [ANSWERS_ANYTHING, REFUSES_ANYTHING, HAS_NO_CLASS, IS_A_CLASS_THAT_HAS_NOTHING], ids=range(4)
+)
+def test_an_odd_object_among_a_models_modules_disturbs_no_other_model(scopes: Scopes, kind: str) -> None:
+    scopes.make("one", own=f"{kind}\nimport email, sys\nsys.modules['odd'] = email.odd = odd")
+    scopes.make("two")
+    scopes.inside("one", "import own")
+    ask = "import sys; result = [name in sys.modules for name in ('own', 'odd')]"
+    try:
+        for _ in range(2):
+            assert scopes.inside("two", ask) == [False, False]
+            assert scopes.outside(ask) == [False, False]
+            assert scopes.inside("one", ask) == [True, True]
+    finally:
+        scopes.outside("import email; del email.odd")
+
+
+def test_a_module_that_an_object_stands_for_decides_where_the_object_belongs(
+    scopes: Scopes, tmp_path: Path
+) -> None:
+    """Libraries put an object in their own place that passes attributes on."""
+    (folder := tmp_path / "environment").mkdir()
+    (folder / "shown.py").write_text(
+        "import sys\nclass Shown:\n    def __init__(self, inner): self.inner = inner\n"
+        "    def __getattr__(self, name): return getattr(self.inner, name)\n"
+        "sys.modules[__name__] = Shown(sys.modules[__name__])\n"
+    )
+    scopes.outside(f"import sys; sys.path.append({str(folder)!r})")
+    try:
+        scopes.make("one")
+        scopes.inside("one", "import shown")
+        assert scopes.outside("import sys; result = 'shown' in sys.modules") is True
+    finally:
+        scopes.outside(f"import sys; sys.path.remove({str(folder)!r}); del sys.modules['shown']")
+
+
+@pytest.mark.parametrize("name", ["wave", "not_there", "email.mime"])
+def test_a_module_that_a_model_forbids_itself_is_there_for_others(scopes: Scopes, name: str) -> None:
+    scopes.outside("import email.mime, wave")
+    scopes.make("one", own=f"import sys\nsys.modules[{name!r}] = None")
+    scopes.inside("one", "import own")
+    for _ in range(2):
+        with pytest.raises(RemoteError, match=f"import of {name} halted"):
+            scopes.inside("one", f"import {name}")
+        there = scopes.outside(f"import sys; result = sys.modules.get({name!r}, 'missing') is not None")
+        assert there is True
+
+
+@pytest.mark.parametrize("value", ["None", "collections.namedtuple('Config', 'a')(1)"])
+def test_an_object_that_is_no_module_among_a_models_modules_is_no_trace(scopes: Scopes, value: str) -> None:
+    scopes.make("one", own=f"import collections, sys\nsys.modules['wave'] = {value}")
+    scopes.outside("import wave")
+    scopes.inside("one", "import own")
+    assert scopes.outside("from interpool.native.inside import traces; result = traces.all_traces()") == []
+
+
 def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environments(
     scopes: Scopes, tmp_path: Path
 ) -> None:
