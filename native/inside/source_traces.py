@@ -6,6 +6,7 @@ sources for assignments to imported objects, for calls that change an imported c
 known process-wide setters. Code that never runs counts, too: in doubt, the model gets its own interpreter.
 
 Values that are isolated per model do not count: ``os.environ``, ``sys.path``, torch's settings and the like.
+``sys.modules`` is not isolated for models of hermetic archives. They may change their own modules there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from types import ModuleType
 from typing import NamedTuple
+
+from interpool.native.upstream.torch_private import MANGLED
 
 _CHANGING = frozenset(
     {"append", "appendleft", "extend", "insert", "remove", "pop", "popitem", "clear", "update", "setdefault"}
@@ -103,7 +106,7 @@ def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[tuple[ModuleType, 
     The module, and the change with its line.
 
     Args:
-        modules: a model's modules, by name.
+        modules: models' modules, by name. Those of archives have mangled names.
     """
     own = {name.partition(".")[0] for name in modules}
     for name, module in modules.items():
@@ -112,7 +115,7 @@ def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[tuple[ModuleType, 
             tree = ast.parse("".join(linecache.getlines(file, vars(module))))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # no readable source
-        for change in _Reader(tree, own).changes():
+        for change in _Reader(tree, own, is_archived=name.startswith(MANGLED)).changes():
             yield module, f"{change.name} ({file}:{change.line})"
 
 
@@ -122,9 +125,10 @@ class _Reader:
     Args:
         tree: its syntax tree.
         own: the top-level names of the model's own modules.
+        is_archived: whether the module is in a hermetic archive. Such models share ``sys.modules``.
     """
 
-    def __init__(self, tree: ast.Module, own: set[str]) -> None:
+    def __init__(self, tree: ast.Module, own: set[str], *, is_archived: bool) -> None:
         main = {
             inner
             for node in tree.body
@@ -132,6 +136,7 @@ class _Reader:
             for inner in ast.walk(node)
         }
         self._own = own
+        self._is_archived = is_archived
         self._nodes = [node for node in ast.walk(tree) if node not in main]
         self._imported = dict(self._imports(own))
         for node in self._nodes:  # a name that is bound again has no known meaning
@@ -156,8 +161,9 @@ class _Reader:
         for node in self._nodes:
             for place in _places(node):
                 name = self._name(place)
-                if name == "sys.modules" and (part := self._part_of_others(place)):
-                    yield _Change(f"sys.modules[{part!r}]", place.lineno)
+                if name == "sys.modules":
+                    if self._is_of_others(place):
+                        yield _Change(ast.unparse(place), place.lineno)
                 elif name and not any(name == own or name.startswith(f"{own}.") for own in _OWN):
                     yield _Change(name, place.lineno)
         yield from self._changes_by_calls()
@@ -178,16 +184,18 @@ class _Reader:
             and any(isinstance(one, type) for one in map(_found, map(self._called, call.args)))
         )
 
-    def _part_of_others(self, place: ast.expr) -> str:
-        """Return NAME of ``sys.modules[NAME]`` if it is in a package that is not the model's.
+    def _is_of_others(self, place: ast.expr) -> bool:
+        """Return whether a changed part of ``sys.modules`` is not the model's own.
 
-        Otherwise "".
+        Every model but an archived one may change all that is not in another's package.
         """
+        if self._is_archived:
+            return not (isinstance(place, ast.Subscript) and "__name__" in ast.unparse(place.slice))
         if not isinstance(place, ast.Subscript) or not isinstance(place.slice, ast.Constant):
-            return ""
+            return False
         name = str(place.slice.value)
         top = name.partition(".")[0]
-        return name if name != top and top in sys.modules and top not in self._own else ""
+        return name != top and top in sys.modules and top not in self._own
 
     def _called(self, function: ast.expr) -> str:
         """Return the full name of a called function, such as ``pandas.set_option``.

@@ -98,6 +98,26 @@ def test_what_is_the_models_own_or_read_is_not_told(tmp_path: Path, source: str)
     assert changes(tmp_path, source) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("sys.modules['x'] = None", "sys.modules['x'] (handler.py:2)"),
+        ("del sys.modules['x']", "sys.modules['x'] (handler.py:2)"),
+        ("sys.modules.pop('x', None)", "sys.modules (handler.py:2)"),
+        ("sys.modules[__name__] = sys", None),
+        ("sys.modules[f'{__name__}.x'] = sys", None),
+        ("x = sys.modules['x']", None),
+    ],
+)
+def test_a_hermetic_model_may_change_its_own_modules_only(
+    tmp_path: Path, change: str, told: str | None
+) -> None:
+    """It shares ``sys.modules`` with all models of its interpreter."""
+    source = module_of(tmp_path, f"import sys\n{change}")
+    found = [text for _, text in changes_of({"<torch_package_0>.handler": source})]
+    assert [text.replace(f"{tmp_path}/", "") for text in found] == ([told] if told else [])
+
+
 def test_a_source_that_is_no_python_is_passed_over(tmp_path: Path) -> None:
     good = module_of(tmp_path, "import library\nlibrary.FLAG = 1", "good")
     assert len(list(changes_of({"bad": module_of(tmp_path, "def (", "bad"), "good": good}))) == 1
