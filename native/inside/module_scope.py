@@ -48,8 +48,10 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+import _interpool
 from interpool.native.inside import exits, lean_imports, operators, owners
 from interpool.native.upstream.cpython_private import forget_source_lines
+from interpool.native.upstream.torch_private import MANGLED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -87,7 +89,6 @@ class ModuleScope:
         self._bound: dict[str, ModuleType] = {}
         self._hidden_bound: dict[str, ModuleType] = {}
         self._finders: dict[str, Any] = {}
-        self._size = -1
         self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # environment's
         # The directory follows PYTHONPATH, as in TorchServe's workers. All other entries come after it, also
         # the program's own directory: a file there must not replace one of the model's.
@@ -106,8 +107,9 @@ class ModuleScope:
     def collect(self) -> None:
         """Determine which modules of the interpreter belong to this scope. Call while it is entered.
 
-        Leaving the scope also calls it if the number of modules has changed.
+        Leaving the scope also calls it if ``sys.modules`` has changed.
         """
+        _take_change()
         modules = sys.modules.copy()
         new = {name: module for name, module in modules.items() if not _is_environments(name, module)}
         self._modules = {
@@ -122,7 +124,6 @@ class ModuleScope:
             self._modules = new
         _environment.update((name, new[name]) for name in new.keys() - self._modules.keys())
         _ever_own.update(self._modules)
-        self._size = len(modules)
 
     def close(self) -> None:
         """Forget the modules, release what they have registered with torch, and call their exit functions.
@@ -243,18 +244,18 @@ class ModuleScope:
         sys.path_importer_cache.update(self._finders)
         vendored = [path for path in self._base if _is_vendored(path) and path not in self.path]
         sys.path[:] = [*self.path, *vendored]
-        self._size = len(sys.modules)
+        _take_change()
 
     def _leave(self) -> None:
         self.path = sys.path[:]
-        if len(sys.modules) != self._size:
+        if _take_change():
             self.collect()
         self._bound = _detach(self._modules)
         for name in self._modules:
             sys.modules.pop(name, None)
-            if name in _environment:  # the model had replaced it
-                sys.modules[name] = _environment[name]
-        sys.modules.update(self._hidden)
+        # What the model has replaced or removed. An archive's modules go when it is closed.
+        missing = [name for name in _environment.keys() - sys.modules.keys() if not name.startswith(MANGLED)]
+        sys.modules.update({name: _environment[name] for name in missing} | self._hidden)
         replaced = {name: _environment[name] for name in self._bound if name in _environment}
         _attach(replaced | self._hidden_bound)
         self._hidden.clear()
@@ -270,6 +271,7 @@ _ever_own: set[str] = set()  # names of all modules that ever belonged to a scop
 _entered: ModuleScope | None = None
 _environment: dict[str, ModuleType] = {}  # modules that belong to no scope
 _baseline: frozenset[str] = frozenset()  # names of modules that existed before any scope
+_watch: Any = None  # of sys.modules
 
 
 def enter(scope: ModuleScope | None) -> None:
@@ -340,15 +342,21 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
 
 def _install() -> None:
     """Install the hooks with the interpreter's first scope."""
-    global _baseline
+    global _baseline, _watch
     if _baseline:
         return
+    _watch = _interpool.watch_dicts([sys.modules], False)
     _environment.update(sys.modules)
     _baseline = frozenset(sys.modules) | lean_imports.known_names()
     sys.path_hooks.insert(0, _hook)
     _guard_threads()
     _guard_import_module()
     owners.find_owners(_owner)
+
+
+def _take_change() -> bool:
+    """Return whether ``sys.modules`` has changed since the last call."""
+    return bool(_interpool.changed_dicts(_watch))
 
 
 def _hook(path: str) -> FileFinder:

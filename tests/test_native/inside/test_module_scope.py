@@ -468,6 +468,46 @@ def test_what_of_the_environment_uses_a_scopes_module_is_the_scopes(
     assert scopes.outside("import drawing.plain; result = drawing.plain.COUNT") == len(order)
 
 
+def test_a_module_that_a_model_imports_anew_stays_the_new_one(scopes: Scopes) -> None:
+    directory = scopes.make("one", rules="VALUE = 'old'")
+    scopes.make("two")
+    ask = "import rules; result = rules.VALUE"
+    assert scopes.inside("one", ask) == "old"
+    scopes.inside("two", "")
+    (directory / "rules.py").write_text("VALUE = 'newer'")
+    again = "import importlib, sys; importlib.invalidate_caches(); del sys.modules['rules']; " + ask
+    assert scopes.inside("one", again) == "newer"
+    scopes.inside("two", "")
+    assert scopes.inside("one", ask) == "newer"
+
+
+def test_a_module_that_takes_anothers_place_among_a_models_modules_is_its_own(scopes: Scopes) -> None:
+    scopes.make("one", first="", second="")
+    scopes.inside("one", "import first")
+    scopes.outside("")
+    scopes.inside("one", "import sys; del sys.modules['first']; import second")
+    assert scopes.outside("import sys; result = 'second' in sys.modules") is False
+    assert scopes.inside("one", "import sys; result = ['first' in sys.modules, 'second' in sys.modules]") == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("then", ["", "import drawing.plain"])
+def test_modules_of_the_environment_that_a_model_removes_are_there_for_others(
+    scopes: Scopes, environment: Path, then: str
+) -> None:
+    ask = "import drawing.plain; import sys; result = id(sys.modules['drawing.plain'])"
+    same = scopes.outside(ask)
+    scopes.make("one")
+    scopes.make("two")
+    names = ("drawing", "drawing.plain")
+    scopes.inside("one", f"import sys\nfor name in {names}: del sys.modules[name]\n{then}")
+    assert scopes.inside("two", ask) == same
+    assert scopes.outside(ask) == same
+    assert scopes.outside("import drawing; result = id(drawing.plain)") == same
+
+
 def test_a_closed_scopes_modules_are_gone(scopes: Scopes) -> None:
     scopes.make("one", utils="class OnlyHere: pass")
     scopes.inside("one", "import utils")
