@@ -54,7 +54,7 @@ from interpool.native.upstream.cpython_private import forget_source_lines
 from interpool.native.upstream.torch_private import MANGLED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 
 # Prefix of the module in which all libraries of one Cython version keep their function types.
@@ -122,7 +122,7 @@ class ModuleScope:
             self._modules = _users(self._modules, others)
         except Exception:  # noqa: BLE001 - objects that the model has put there may raise anything
             self._modules = new
-        _environment.update((name, new[name]) for name in new.keys() - self._modules.keys())
+        _environment.update((name, new[name]) for name in _finished(new) - self._modules.keys())
         _ever_own.update(self._modules)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class ModuleScope:
         """
         module = self.lookup(name)
         for part in fromlist or ():
-            if not hasattr(module, part):
+            if part != "*" and not hasattr(module, part):
                 self.lookup(f"{name}.{part}")
         return module if fromlist else self.lookup(name.partition(".")[0])
 
@@ -251,8 +251,11 @@ class ModuleScope:
         if _take_change():
             self.collect()
         self._bound = _detach(self._modules)
+        finished = _finished(self._modules)
         for name in self._modules:
             sys.modules.pop(name, None)
+        # A thread that is importing fails without its module. The next import runs the module again.
+        self._modules = {name: module for name, module in self._modules.items() if name in finished}
         # What the model has replaced or removed. An archive's modules go when it is closed.
         missing = [name for name in _environment.keys() - sys.modules.keys() if not name.startswith(MANGLED)]
         sys.modules.update({name: _environment[name] for name in missing} | self._hidden)
@@ -286,7 +289,8 @@ def enter(scope: ModuleScope | None) -> None:
         _entered._leave()
     else:
         _environment.clear()
-        _environment.update(sys.modules)
+        modules = sys.modules.copy()
+        _environment.update((name, modules[name]) for name in _finished(modules))
     _entered = scope
     if scope is not None:
         scope._enter()
@@ -392,6 +396,15 @@ def _spec(module: object) -> ModuleSpec | None:
         with suppress(Exception):
             found = getattr(module, "__spec__", None)  # of the module for which this object stands
     return found if issubclass(type(found), ModuleSpec) else None
+
+
+def _finished(modules: Mapping[str, ModuleType]) -> set[str]:
+    """Return the names of modules that no thread is importing at present, and whose packages none is."""
+    found = set(modules)
+    for name, module in modules.items():
+        if getattr(_spec(module), "_initializing", False):
+            found = {other for other in found if not f"{other}.".startswith(f"{name}.")}
+    return found
 
 
 def _is_of_library(top: str, module: ModuleType) -> bool:

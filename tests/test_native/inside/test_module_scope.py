@@ -413,6 +413,54 @@ def test_a_models_thread_is_told_when_what_it_imports_was_never_imported(scopes:
         scopes.inside("two", "import builtins; builtins.of_one()")
 
 
+def test_a_models_thread_imports_all_names_of_its_own_module(scopes: Scopes) -> None:
+    scopes.make(
+        "one",
+        utils="NAME = 'mine'",
+        background="import threading, utils\n"
+        "def ask():\n    names = {'__spec__': __spec__}\n    exec('from utils import *', names)\n"
+        "    return names['NAME']\n"
+        "threading.Thread(target=str).start()",
+    )
+    scopes.make("two", utils="NAME = 'not mine'")
+    scopes.inside("one", "import background, builtins; builtins.of_one = background.ask")
+    assert scopes.inside("two", "import builtins; result = builtins.of_one()") == "mine"
+
+
+IMPORT_IN_A_THREAD = """
+    import builtins, threading
+    builtins.begun, builtins.go = threading.Event(), threading.Event()
+    def run():
+        try:
+            import slow
+        except Exception:
+            pass
+    builtins.slow_thread = threading.Thread(target=run)
+    builtins.slow_thread.start()
+    builtins.begun.wait()
+"""
+SLOW = "import builtins\nbuiltins.begun.set()\nbuiltins.go.wait()\n"
+FINISH = "import builtins; builtins.go.set(); builtins.slow_thread.join()"
+
+
+def test_what_a_thread_did_not_finish_to_import_is_imported_anew(scopes: Scopes) -> None:
+    scopes.make("one", slow=f"{SLOW}import sibling\nVALUE = 1", sibling="")
+    scopes.inside("one", IMPORT_IN_A_THREAD)
+    scopes.outside(FINISH)
+    assert scopes.inside("one", "import slow; result = slow.VALUE") == 1
+
+
+def test_a_module_of_the_environment_whose_import_fails_in_a_thread_is_gone(
+    scopes: Scopes, environment: Path
+) -> None:
+    (environment / "slow.py").write_text(f"{SLOW}raise ImportError")
+    scopes.make("one")
+    scopes.make("two")
+    scopes.inside("one", IMPORT_IN_A_THREAD)
+    scopes.inside("two", FINISH)
+    assert scopes.outside("import sys; result = 'slow' in sys.modules") is False
+
+
 def test_a_models_thread_imports_from_pythons_own_library_at_any_time(scopes: Scopes) -> None:
     scopes.outside("import sys; sys.modules.pop('colorsys', None); sys.modules.pop('this', None)")
     ask = "import threading\ndef ask(): import colorsys; return colorsys.rgb_to_hsv(0, 0, 1)[2]\n"
@@ -482,15 +530,13 @@ def test_a_module_that_a_model_imports_anew_stays_the_new_one(scopes: Scopes) ->
 
 
 def test_a_module_that_takes_anothers_place_among_a_models_modules_is_its_own(scopes: Scopes) -> None:
-    scopes.make("one", first="", second="")
-    scopes.inside("one", "import first")
+    scopes.make("one", earlier="", later="")
+    scopes.inside("one", "import earlier")
     scopes.outside("")
-    scopes.inside("one", "import sys; del sys.modules['first']; import second")
-    assert scopes.outside("import sys; result = 'second' in sys.modules") is False
-    assert scopes.inside("one", "import sys; result = ['first' in sys.modules, 'second' in sys.modules]") == [
-        False,
-        True,
-    ]
+    scopes.inside("one", "import sys; del sys.modules['earlier']; import later")
+    assert scopes.outside("import sys; result = 'later' in sys.modules") is False
+    ask = "import sys; result = [name in sys.modules for name in ('earlier', 'later')]"
+    assert scopes.inside("one", ask) == [False, True]
 
 
 @pytest.mark.parametrize("then", ["", "import drawing.plain"])
