@@ -291,6 +291,10 @@ def enter(scope: ModuleScope | None) -> None:
         _environment.clear()
         modules = sys.modules.copy()
         _environment.update((name, modules[name]) for name in _finished(modules))
+    # An entry that is relative to one model's directory means another directory to the next.
+    for path in tuple(sys.path_importer_cache):
+        if not os.path.isabs(path):
+            sys.path_importer_cache.pop(path, None)
     _entered = scope
     if scope is not None:
         scope._enter()

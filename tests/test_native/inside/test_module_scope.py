@@ -119,6 +119,16 @@ def test_a_name_in_the_directory_hides_the_environments(scopes: Scopes) -> None:
     assert scopes.inside("one", ask) == "mine"
 
 
+def test_relative_entries_of_the_path_are_relative_to_each_models_directory(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory is changed with the view; see ``process_view``."""
+    for name, files in (("one", {"own": ""}), ("two", {"own": "", "src/in_src": ""})):
+        monkeypatch.chdir(scopes.make(name, **files))
+        scopes.inside(name, "import sys; sys.path.insert(0, 'src'); import own")
+    scopes.inside("two", "import in_src")
+
+
 def test_changes_of_the_path_are_the_scopes_own(scopes: Scopes, tmp_path: Path) -> None:
     for name in ("one", "two"):
         directory = scopes.make(name)
