@@ -9,7 +9,7 @@ most one scope is entered. All kinds of import then work as in the model's own p
 To a scope belong:
 
 - modules found in its directory, or on paths that its model has added;
-- every name in its directory, which hides the environment's module of that name;
+- every name in its directory and in its handler's, which hides the environment's module of that name;
 - modules that its code puts into ``sys.modules``;
 - modules of the environment that use any of these, such as a handler of TorchServe's that uses the
   directory's torchvision.
@@ -71,7 +71,7 @@ class ModuleScope:
 
     Args:
         directory: absolute path; its resolved path counts, too.
-        first: directories that come before all others on its ``sys.path``.
+        first: directories that come before all others on its ``sys.path``: its handler's.
 
     Raises:
         ModuleConflict: it contains another version of a module that was imported before any model.
@@ -81,7 +81,6 @@ class ModuleScope:
         _install()
         self.directory = directory
         self._roots = tuple({directory, os.path.realpath(directory)})
-        self._names = _names(directory)
         self._modules: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
         # While the modules are not in place: their entries among the attributes of the environment's
@@ -90,6 +89,8 @@ class ModuleScope:
         self._hidden_bound: dict[str, ModuleType] = {}
         self._finders: dict[str, Any] = {}
         self._base: list[str] = list(sys.path if _entered is None else _entered._base)  # environment's
+        own = [directory, *(path for path in first if path not in self._base and os.path.isdir(path))]
+        self._names = frozenset(name for path in own for name in _names(path, self._base))
         # The directory follows PYTHONPATH, as in TorchServe's workers. All other entries come after it, also
         # the program's own directory: a file there must not replace one of the model's.
         listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -478,8 +479,12 @@ def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
     return found
 
 
-def _names(directory: str) -> frozenset[str]:
+def _names(directory: str, environment: Sequence[str]) -> set[str]:
     """Return the top-level names that can be imported from a directory.
+
+    Args:
+        directory: of a model.
+        environment: the environment's ``sys.path``.
 
     Raises:
         ModuleConflict: one of them existed before any scope, from another place.
@@ -492,7 +497,7 @@ def _names(directory: str) -> frozenset[str]:
         is_package = entry.is_dir()
         if is_package and not any(Path(entry).glob("__init__.*")):
             # A folder of data or a namespace package counts only if no other module has the name.
-            if name not in _baseline and importlib.util.find_spec(name) is None:
+            if name not in _baseline and not _can_import(name, environment):
                 names.add(name)
         elif name not in _baseline:
             names.add(name)
@@ -500,7 +505,12 @@ def _names(directory: str) -> frozenset[str]:
             raise ModuleConflict(
                 f"{entry.path} would replace the module {name!r} that interpool itself has imported"
             )
-    return frozenset(names)
+    return names
+
+
+def _can_import(name: str, path: Sequence[str]) -> bool:
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    return any(find(name, path) is not None for find in finders if find is not None)
 
 
 def _module_name(entry: os.DirEntry[str]) -> str:
@@ -508,7 +518,7 @@ def _module_name(entry: os.DirEntry[str]) -> str:
     if not entry.is_dir():
         suffix = next((suffix for suffix in all_suffixes() if name.endswith(suffix)), "")
         name = name.removesuffix(suffix) if suffix else ""
-    return name if name.isidentifier() else ""
+    return name if name.isidentifier() and name != "__main__" else ""  # __main__ is not imported
 
 
 def _same_distribution(directory: str, name: str) -> bool:

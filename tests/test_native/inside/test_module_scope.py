@@ -21,8 +21,8 @@ from interpool.native.inside.module_scope import ModuleScope
 
 scopes = {}
 
-def make(name, directory):
-    scopes[name] = ModuleScope(directory)
+def make(name, directory, first):
+    scopes[name] = ModuleScope(directory, first)
 
 def inside(name, source):
     names = {}
@@ -50,15 +50,15 @@ class Scopes:
         self._code = Code(session, SCOPES)
         self._root = root
 
-    def make(self, name: str, **files: str) -> Path:
-        """A scope; files by their paths without ``.py``."""
+    def make(self, name: str, *, first: str = "", **files: str) -> Path:
+        """A scope; files by their paths without ``.py``, and the folder that is first on its path."""
         directory = self._root / name
         directory.mkdir(exist_ok=True)
         for file, text in files.items():
             path = directory / f"{file}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        self._code.call("make", name, str(directory))
+        self._code.call("make", name, str(directory), [str(directory / first)] if first else [])
         return directory
 
     def inside(self, name: str, source: str) -> Any:
@@ -117,6 +117,27 @@ def test_a_name_in_the_directory_hides_the_environments(scopes: Scopes) -> None:
     assert scopes.inside("one", ask) == "mine"
     assert scopes.outside(ask) == "theirs"
     assert scopes.inside("one", ask) == "mine"
+
+
+def test_a_name_in_the_handlers_folder_hides_the_environments(scopes: Scopes) -> None:
+    scopes.outside("import colorsys")
+    scopes.make("one", first="code", **{"code/colorsys": "NAME = 'mine'"})
+    assert scopes.inside("one", "import colorsys; result = colorsys.NAME") == "mine"
+    assert scopes.outside("import colorsys; result = hasattr(colorsys, 'NAME')") is False
+
+
+def test_a_main_file_in_the_directory_replaces_nothing(scopes: Scopes) -> None:
+    scopes.make("one", __main__="")
+    same = "import sys; result = id(sys.modules['__main__'])"
+    assert scopes.inside("one", same) == scopes.outside(same)
+
+
+def test_a_folder_of_data_may_have_the_name_of_anothers_module(scopes: Scopes, tmp_path: Path) -> None:
+    scopes.make("one")
+    scopes.inside("one", "import sys, types; sys.modules['weights'] = types.ModuleType('weights')")
+    (tmp_path / "two" / "weights").mkdir(parents=True)
+    scopes.make("two")
+    assert scopes.inside("two", "import weights; result = weights.__name__") == "weights"
 
 
 def test_relative_entries_of_the_path_are_relative_to_each_models_directory(
