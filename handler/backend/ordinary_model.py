@@ -17,6 +17,7 @@ from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
 from interpool.handler.backend.process_view import ProcessView
 from interpool.handler.errors import NotPoolable
+from interpool.handler.frontend.shim import python_path_of
 from interpool.native.inside.module_scope import ModuleConflict, ModuleScope
 from interpool.native.inside.weights import share_weights, sharing_loads
 
@@ -45,7 +46,8 @@ class OrdinaryModel:
         beside = os.path.dirname(handler.partition(":")[0])
         first = [os.path.normpath(os.path.join(self.directory, beside))] if beside else []
         try:
-            modules = ModuleScope(self.directory, first)
+            python_path = python_path_of(os.getpid(), os.environ.get("PYTHONPATH", ""))
+            modules = ModuleScope(self.directory, first, python_path)
         except ModuleConflict as conflict:
             raise NotPoolable(f"{conflict}. Leave that file out, or rename it") from None
         self.view = ProcessView(self.directory, modules)

@@ -146,18 +146,18 @@ def started_with(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, given, value in reversed(pairs) if given}
 
 
-def frontend_path(frontend: int, otherwise: str) -> list[str]:
-    """The entries of the PYTHONPATH that TorchServe was started with, which no archive can have changed.
+def python_path_of(pid: int, otherwise: str) -> list[str]:
+    """The entries of the PYTHONPATH that a process was started with, which no archive can have changed.
 
     Args:
-        frontend: TorchServe's process id.
-        otherwise: the PYTHONPATH that counts if TorchServe's environment cannot be read.
+        pid: of the process.
+        otherwise: the PYTHONPATH that counts if the process's environment cannot be read.
 
     Returns:
-        The entries; none if TorchServe has no PYTHONPATH.
+        The entries; none if the process has no PYTHONPATH.
     """
     try:
-        path = started_with(frontend).get("PYTHONPATH")
+        path = started_with(pid).get("PYTHONPATH")
     except OSError:
         path = otherwise
     return [] if path is None else path.split(os.pathsep)
@@ -708,7 +708,7 @@ def host_environment(record: dict[str, str]) -> dict[str, str]:
     model = os.getcwd()
     own = [
         entry
-        for entry in frontend_path(frontend_pid(), environment.get("PYTHONPATH", ""))
+        for entry in python_path_of(frontend_pid(), environment.get("PYTHONPATH", ""))
         if os.path.isabs(entry)
         and entry != record["home"]
         and os.path.commonpath([os.path.realpath(entry), model]) != model

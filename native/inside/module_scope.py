@@ -72,12 +72,13 @@ class ModuleScope:
     Args:
         directory: absolute path; its resolved path counts, too.
         first: directories that come before all others on its ``sys.path``: its handler's.
+        python_path: the entries of PYTHONPATH, which come next. ``os.environ`` may be another model's.
 
     Raises:
         ModuleConflict: it contains another version of a module that was imported before any model.
     """
 
-    def __init__(self, directory: str, first: Sequence[str] = ()) -> None:
+    def __init__(self, directory: str, first: Sequence[str] = (), python_path: Collection[str] = ()) -> None:
         _install()
         self.directory = directory
         self._roots = tuple({directory, os.path.realpath(directory)})
@@ -93,8 +94,7 @@ class ModuleScope:
         self._names = frozenset(name for path in own for name in _names(path, self._base))
         # The directory follows PYTHONPATH, as in TorchServe's workers. All other entries come after it, also
         # the program's own directory: a file there must not replace one of the model's.
-        listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        given = {os.path.normpath(entry) for entry in listed if entry}
+        given = {os.path.normpath(entry) for entry in python_path if entry}
         before = [entry for entry in self._base if entry in given]
         others = [entry for entry in self._base if entry not in given]
         self.path = [*first, *before, directory, *others]

@@ -249,7 +249,7 @@ def test_a_host_imports_from_where_the_server_does_and_not_from_a_model(
         directory.mkdir(parents=True)
     monkeypatch.chdir(model)
     path = os.pathsep.join(["", ".", "inside", str(extra), str(model), str(model / "inside"), "/the/home"])
-    monkeypatch.setattr(shim, "frontend_path", lambda *_: path.split(os.pathsep))
+    monkeypatch.setattr(shim, "python_path_of", lambda *_: path.split(os.pathsep))
     environment = shim.host_environment({"home": "/the/home"})
     assert environment["PYTHONPATH"] == str(extra)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from interpool.native.inside.module_scope import ModuleScope
 
 scopes = {}
 
-def make(name, directory, first):
-    scopes[name] = ModuleScope(directory, first)
+def make(name, directory, first, python_path):
+    scopes[name] = ModuleScope(directory, first, python_path)
 
 def inside(name, source):
     names = {}
@@ -50,7 +50,7 @@ class Scopes:
         self._code = Code(session, SCOPES)
         self._root = root
 
-    def make(self, name: str, *, first: str = "", **files: str) -> Path:
+    def make(self, name: str, *, first: str = "", python_path: Sequence[str] = (), **files: str) -> Path:
         """A scope; files by their paths without ``.py``, and the folder that is first on its path."""
         directory = self._root / name
         directory.mkdir(exist_ok=True)
@@ -58,7 +58,8 @@ class Scopes:
             path = directory / f"{file}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(textwrap.dedent(text))
-        self._code.call("make", name, str(directory), [str(directory / first)] if first else [])
+        before = [str(directory / first)] if first else []
+        self._code.call("make", name, str(directory), before, list(python_path))
         return directory
 
     def inside(self, name: str, source: str) -> Any:
@@ -173,19 +174,14 @@ def test_the_directory_follows_all_of_pythonpath_and_precedes_the_programs_own(
         place.mkdir()
     (places["program"] / "handler.py").write_text("where = 'program'")
     (places["last"] / "listed_last.py").write_text("where = 'last'")
-    scopes.outside(
-        f"""
-        import os, sys
-        os.environ["PYTHONPATH"] = {f"{places['listed']}{os.sep}:{places['last']}"!r}
-        sys.path[:0] = {[str(place) for place in places.values()]}
-        """
-    )
+    scopes.outside(f"import sys; sys.path[:0] = {[str(place) for place in places.values()]}")
+    listed = [f"{places['listed']}{os.sep}", str(places["last"])]
     try:
-        scopes.make("model", handler="where = 'model'", listed_last="where = 'model'")
+        scopes.make("model", python_path=listed, handler="where = 'model'", listed_last="where = 'model'")
         found = "import handler, listed_last; result = [handler.where, listed_last.where]"
         assert scopes.inside("model", found) == ["model", "last"]
     finally:
-        scopes.outside("import os, sys; del sys.path[:3], os.environ['PYTHONPATH']")
+        scopes.outside("import sys; del sys.path[:3]")
 
 
 def test_what_setuptools_brings_with_itself_is_everybodys(scopes: Scopes) -> None:
