@@ -83,6 +83,8 @@ class ModuleScope:
         self.directory = directory
         self._roots = tuple({directory, os.path.realpath(directory)})
         self._modules: dict[str, ModuleType] = {}
+        self._unfinished: set[str] = set()  # those that a thread is importing
+        self._removed: list[str] = []  # names of the environment that the model has removed, while entered
         self._hidden: dict[str, ModuleType] = {}
         # While the modules are not in place: their entries among the attributes of the environment's
         # packages.
@@ -110,9 +112,9 @@ class ModuleScope:
 
         Leaving the scope also calls it if ``sys.modules`` has changed.
         """
-        _take_change()
+        _take_change(_modules_watch)
         modules = sys.modules.copy()
-        new = {name: module for name, module in modules.items() if not _is_environments(name, module)}
+        new = {name: one for name, one in modules.items() if _environment.get(name, _MISSING) is not one}
         self._modules = {
             name: module for name, module in self._modules.items() if new.get(name, _MISSING) is module
         }
@@ -123,7 +125,12 @@ class ModuleScope:
             self._modules = _users(self._modules, others)
         except Exception:  # noqa: BLE001 - objects that the model has put there may raise anything
             self._modules = new
-        _environment.update((name, new[name]) for name in _finished(new) - self._modules.keys())
+        self._unfinished = _unfinished(new)
+        known = self._modules.keys() | self._unfinished
+        _environment.update((name, module) for name, module in new.items() if name not in known)
+        # An archive's modules go when it is closed.
+        gone = _environment.keys() - modules.keys()
+        self._removed = [name for name in gone if not name.startswith(MANGLED)]
         _ever_own.update(self._modules)
 
     def close(self) -> None:
@@ -245,23 +252,27 @@ class ModuleScope:
         sys.path_importer_cache.update(self._finders)
         vendored = [path for path in self._base if _is_vendored(path) and path not in self.path]
         sys.path[:] = [*self.path, *vendored]
-        _take_change()
+        self._removed.clear()
+        self._unfinished.clear()
+        _take_change(_modules_watch)
+        _take_change(_finders_watch)
 
     def _leave(self) -> None:
         self.path = sys.path[:]
-        if _take_change():
+        if _take_change(_modules_watch):
             self.collect()
+        if _take_change(_finders_watch):
+            _forget_relative_paths()
         self._bound = _detach(self._modules)
-        finished = _finished(self._modules)
         for name in self._modules:
             sys.modules.pop(name, None)
+        replaced = [name for name in (*self._modules, *self._removed) if name in _environment]
+        sys.modules.update({name: _environment[name] for name in replaced} | self._hidden)
         # A thread that is importing fails without its module. The next import runs the module again.
-        self._modules = {name: module for name, module in self._modules.items() if name in finished}
-        # What the model has replaced or removed. An archive's modules go when it is closed.
-        missing = [name for name in _environment.keys() - sys.modules.keys() if not name.startswith(MANGLED)]
-        sys.modules.update({name: _environment[name] for name in missing} | self._hidden)
-        replaced = {name: _environment[name] for name in self._bound if name in _environment}
-        _attach(replaced | self._hidden_bound)
+        for name in self._unfinished:
+            self._modules.pop(name, None)
+        bound = {name: _environment[name] for name in self._bound if name in _environment}
+        _attach(bound | self._hidden_bound)
         self._hidden.clear()
         self._hidden_bound.clear()
         for path in self._finders:
@@ -275,7 +286,8 @@ _ever_own: set[str] = set()  # names of all modules that ever belonged to a scop
 _entered: ModuleScope | None = None
 _environment: dict[str, ModuleType] = {}  # modules that belong to no scope
 _baseline: frozenset[str] = frozenset()  # names of modules that existed before any scope
-_watch: Any = None  # of sys.modules
+_modules_watch: Any = None  # of sys.modules
+_finders_watch: Any = None  # of sys.path_importer_cache
 
 
 def enter(scope: ModuleScope | None) -> None:
@@ -289,13 +301,12 @@ def enter(scope: ModuleScope | None) -> None:
     if _entered is not None:
         _entered._leave()
     else:
-        _environment.clear()
         modules = sys.modules.copy()
-        _environment.update((name, modules[name]) for name in _finished(modules))
-    # An entry that is relative to one model's directory means another directory to the next.
-    for path in tuple(sys.path_importer_cache):
-        if not os.path.isabs(path):
-            sys.path_importer_cache.pop(path, None)
+        for name in _unfinished({name: modules[name] for name in modules.keys() - _environment.keys()}):
+            del modules[name]
+        _environment.clear()
+        _environment.update(modules)
+        _forget_relative_paths()
     _entered = scope
     if scope is not None:
         scope._enter()
@@ -351,10 +362,11 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
 
 def _install() -> None:
     """Install the hooks with the interpreter's first scope."""
-    global _baseline, _watch
+    global _baseline, _modules_watch, _finders_watch
     if _baseline:
         return
-    _watch = _interpool.watch_dicts([sys.modules], False)
+    _modules_watch = _interpool.watch_dicts([sys.modules], False)
+    _finders_watch = _interpool.watch_dicts([sys.path_importer_cache], False)
     _environment.update(sys.modules)
     _baseline = frozenset(sys.modules) | lean_imports.known_names()
     sys.path_hooks.insert(0, _hook)
@@ -363,9 +375,16 @@ def _install() -> None:
     owners.find_owners(_owner)
 
 
-def _take_change() -> bool:
-    """Return whether ``sys.modules`` has changed since the last call."""
-    return bool(_interpool.changed_dicts(_watch))
+def _take_change(watch: Any) -> bool:
+    """Return whether the watched dict has changed since the last call."""
+    return bool(_interpool.changed_dicts(watch))
+
+
+def _forget_relative_paths() -> None:
+    """Forget what Python found for relative paths, which mean other directories to other models."""
+    for path in tuple(sys.path_importer_cache):
+        if not os.path.isabs(path):
+            sys.path_importer_cache.pop(path, None)
 
 
 def _hook(path: str) -> FileFinder:
@@ -403,13 +422,10 @@ def _spec(module: object) -> ModuleSpec | None:
     return found if issubclass(type(found), ModuleSpec) else None
 
 
-def _finished(modules: Mapping[str, ModuleType]) -> set[str]:
-    """Return the names of modules that no thread is importing at present, and whose packages none is."""
-    found = set(modules)
-    for name, module in modules.items():
-        if getattr(_spec(module), "_initializing", False):
-            found = {other for other in found if not f"{other}.".startswith(f"{name}.")}
-    return found
+def _unfinished(modules: Mapping[str, ModuleType]) -> set[str]:
+    """Return the names of modules that a thread is importing at present, and of their submodules."""
+    found = [name for name, module in modules.items() if getattr(_spec(module), "_initializing", False)]
+    return {name for name in modules if any(f"{name}.".startswith(f"{one}.") for one in found)}
 
 
 def _is_of_library(top: str, module: ModuleType) -> bool:
