@@ -275,9 +275,10 @@ class _Beside:
                 await place.keep()
             finally:
                 queue.wanted -= 1
-                if not queue.wanted and self._known.get((model.name, model.version)) is model:
-                    del self._known[model.name, model.version]
-                    self._models.remove(model)
+                if not queue.wanted:
+                    if self._known.get((model.name, model.version)) is model:  # else it is registered anew
+                        del self._known[model.name, model.version]
+                        self._models.remove(model)
                     queue.refuse_waiting(model_not_found(model.name))
 
     async def _model(self, worker: FollowedWorker) -> ServedModel | None:

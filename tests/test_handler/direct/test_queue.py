@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from fake_channels import FakeChannel, FakeChannels, until
 
-from interpool.handler.direct.channels import Asker, Channels
 from interpool.handler.direct.job import Job, Refusal
 from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
 
-class _Channel:
-    """Stands for a worker's channel: keeps the batches that come, and answers when the test asks."""
-
-    def __init__(self, number: int, asker: Asker) -> None:
-        self.number = number
-        self.batches: list[list[bytes]] = []
-        self.refuses = False
-        self._asker = asker
-        self._loop = asyncio.get_running_loop()
-
-    def predict(self, requests: list[Any]) -> None:
-        if self.refuses:
-            raise ValueError("too large")
-        self.batches.append([name for name, _, _ in requests])
-
-    def close(self) -> None:
-        self._loop.call_soon(self._asker.hear, None)
-
-    def answer(self) -> None:
-        said: Any = [(name, b"", 200, [], name) for name in self.batches[-1]]
-        self._asker.hear((200, b"", said))
-
-
-class _Channels(Channels):
-    """Opens these."""
-
-    def __init__(self) -> None:
-        self.opened: list[_Channel] = []
-
-    def open(self, asker: Asker, load_command: bytes) -> Any:
-        self.opened.append(_Channel(len(self.opened), asker))
-        return self.opened[-1]
-
-
-async def _connected(queue: ModelQueue) -> _Channel:
-    channels = _Channels()
+async def _connected(queue: ModelQueue) -> FakeChannel:
+    channels = FakeChannels()
     worker = queue.connection(channels, b"L", lambda _: None)
     worker.hear((200, b"loaded", []))
     await worker.loaded(1)
@@ -62,23 +26,15 @@ def _job(number: int) -> Job:
     return Job(b"%02d" % number, {}, [], asyncio.get_running_loop().time())
 
 
-async def _until(condition: Callable[[], object]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come")
-
-
 def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings(batch_size=3, batch_delay_s=3600))
         worker = await _connected(queue)
         jobs = [_job(number) for number in range(7)]
         assert all(queue.put(job) for job in jobs)
-        await _until(lambda: worker.batches == [[b"00", b"01", b"02"]])
+        await until(lambda: worker.batches == [[b"00", b"01", b"02"]])
         worker.answer()
-        await _until(lambda: len(worker.batches) == 2)
+        await until(lambda: len(worker.batches) == 2)
         worker.answer()
         assert [(await job.answer()).body for job in jobs[:6]] == [b"%02d" % n for n in range(6)]
         assert len(queue) == 1  # waits for two others
@@ -92,7 +48,7 @@ def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
         worker = await _connected(queue)
         queue.put(_job(1))
         assert worker.batches == []
-        await _until(lambda: worker.batches == [[b"01"]])
+        await until(lambda: worker.batches == [[b"01"]])
 
     asyncio.run(work())
 
@@ -115,7 +71,7 @@ def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None
         queue.put(job)
         with pytest.raises(Refusal, match="Worker died"):
             await job.answer()
-        await _until(lambda: not queue.workers)
+        await until(lambda: not queue.workers)
 
     asyncio.run(work())
 
@@ -171,7 +127,7 @@ def test_a_request_that_no_message_can_hold_is_refused_and_its_worker_goes_on() 
         worker.refuses = False
         other = _job(2)
         queue.put(other)
-        await _until(lambda: worker.batches)
+        await until(lambda: worker.batches)
         worker.answer()
         assert (await other.answer()).body == b"02"
 
@@ -184,12 +140,12 @@ def test_a_worker_that_leaves_answers_first() -> None:
         worker = await _connected(queue)
         job = _job(1)
         queue.put(job)
-        await _until(lambda: worker.batches)
+        await until(lambda: worker.batches)
         for each in queue.workers:
             each.leave()
         worker.answer()
         assert (await job.answer()).body == b"01"
-        await _until(lambda: not queue.workers)
+        await until(lambda: not queue.workers)
 
     asyncio.run(work())
 
