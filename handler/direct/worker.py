@@ -23,6 +23,10 @@ class LoadFailed(Exception):
     """The worker's model could not be loaded; the message says why."""
 
 
+def _ended_early() -> LoadFailed:
+    return LoadFailed("its worker ended; its log says why")
+
+
 def worker_died() -> Refusal:
     """The answer to requests whose worker has ended."""
     return Refusal(500, "InternalServerException", "Worker died.")
@@ -82,6 +86,8 @@ class WorkerConnection:
             self._loading = None
         if code != _SUCCESS:
             raise LoadFailed(message.decode(errors="replace"))
+        if self.leaving:  # it has ended since that answer
+            raise _ended_early()
 
     def send(self, jobs: list[Job]) -> None:
         """Send a batch; each of its jobs gets an answer, whatever happens."""
@@ -124,7 +130,7 @@ class WorkerConnection:
         if self._watch is not None:
             self._watch.cancel()
         if self._loading is not None and not self._loading.done():
-            self._loading.set_exception(LoadFailed("its worker ended; its log says why"))
+            self._loading.set_exception(_ended_early())
         self._fail(worker_died())
         self._on_end(self)
 
