@@ -701,6 +701,8 @@ class PoolHost:
         when the model is unregistered, which removes the model's directory.
         """
         for worker in self._workers.registered:
+            if worker.registration.beside:
+                continue  # it ends after the worker of TorchServe's, once it has answered
             if not os.path.isdir(worker.registration.model_dir):
                 logger.info("worker %d: its model is gone", worker.registration.pid)
                 self._end(worker, End.MODEL_GONE)

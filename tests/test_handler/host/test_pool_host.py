@@ -25,10 +25,11 @@ from waiting import wait_for
 import interpool.native
 from interpool.handler import failed_load
 from interpool.handler.config import own_pool
+from interpool.handler.direct.host_link import FIRST_NUMBER
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, pool_host, survival
 from interpool.handler.host.interpreter_pool import Pool
-from interpool.handler.host.pool_host import PoolHost
+from interpool.handler.host.pool_host import TICK_S, PoolHost
 from interpool.handler.host.worker import Worker
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -285,6 +286,30 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     assert "is gone: was it unregistered?" in late.answer()
     worker.close()
     late.close()
+
+
+@pytest.mark.long
+def test_a_worker_beside_one_of_a_model_that_is_gone_may_answer_first(
+    runtime: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interpool.handler.host.pool_host.MODEL_CHECK_S", 0.1)
+    _Pool.connections = []
+    theirs, stream, _ = _serve(runtime, tmp_path / ".s0", model)
+    beside, beside_stream, _ = _serve(
+        runtime, tmp_path / ".s1", model, pid=str(FIRST_NUMBER), beside=str(os.getpid())
+    )
+    model.rename(tmp_path / "moved")
+    for worker in (theirs, beside):
+        assert worker.answer() == "bye"
+    wait_for(lambda: _Pool.connections[0]["closed"], "the end of TorchServe's worker")
+    time.sleep(2 * TICK_S)
+    assert not _Pool.connections[1]["closed"]
+    beside.peer.close()
+    wait_for(lambda: _Pool.connections[1]["closed"], "its own end")
+    for index in range(2):
+        _Pool.end(index)
+    for thing in (stream, beside_stream, theirs, beside):
+        thing.close()
 
 
 @pytest.mark.parametrize(
