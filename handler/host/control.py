@@ -16,7 +16,8 @@ It is a unix socket of type SEQPACKET in the private runtime directory. One mess
 
   - ``served``: the pool serves this ordinary model.
   - ``bye``: the worker's end follows, and is not a failure.
-  - ``stock``, with TorchServe's connection as a passed descriptor: TorchServe's own worker is to take over.
+  - ``stock`` and the reason, with TorchServe's connection as a passed descriptor: TorchServe's own worker is
+    to take over. A worker of the direct address has no such connection, and its model is not served there.
 
 - ``status``: the host answers with its state as JSON, cut into packets, and end of file.
 - ``drain``: the same answer; from then on the host says that it is not ready.

@@ -178,9 +178,12 @@ class Worker:
         self._enter("connected")
 
     def hand_over(self, reason: str) -> None:
-        """Have the shim's process take the connection and become TorchServe's own worker."""
-        if self.stream is not None and control.send(self.peer, "stock", reason, [self.stream.fileno()]):
-            self._handed_over = True
+        """Have the shim's process take the connection and become TorchServe's own worker.
+
+        The direct address has no connection of TorchServe's, and gets the reason alone.
+        """
+        passing = [] if self.stream is None else [self.stream.fileno()]
+        self._handed_over = control.send(self.peer, "stock", reason, passing)
 
     def token(self) -> WorkerToken:
         """The facts about this worker that ``backend.service`` needs."""

@@ -26,3 +26,14 @@ def test_its_load_may_take_as_long_as_torchserve_waits(tmp_path: Path, config: s
         registration = Registration(1, "unix:/s", str(tmp_path), "", [])
         worker = Worker(peer, registration, (-1, -1), HostSettings.of_environment({}), ordinary=True)
         assert worker.load_limit_s == seconds
+
+
+def test_the_direct_address_gets_the_reason_why_the_pool_does_not_serve_its_model(tmp_path: Path) -> None:
+    extracted(tmp_path, handler="handler.py")
+    direct, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    direct.settimeout(5)
+    with direct, peer:
+        registration = Registration(1, "direct:1", str(tmp_path), "", [], channel=1)
+        worker = Worker(peer, registration, (-1, -1), HostSettings.of_environment({}), ordinary=True)
+        worker.hand_over("it handles signals")
+        assert direct.recv(100) == b"stock\0it handles signals"
