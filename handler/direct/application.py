@@ -287,7 +287,7 @@ class Application:
         return json_answer(server_metadata())
 
     def _is_ready(self) -> bool:
-        return not self._models.is_draining and all(model.is_healthy for model in self._models.defaults())
+        return self._models.is_ready
 
     def _head(self, answer: Answer, request_id: bytes) -> Headers:
         return head_of(answer, request_id, self._headers, ends=self._models.is_draining)

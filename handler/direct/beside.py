@@ -132,7 +132,7 @@ class DirectAddress:
                 self._address,
             )
         client = TorchServeClient(inference, tls.get("ssl_certfile", ""))
-        models = self._models = Models()
+        models = self._models = Models(is_complete=False)
         if self._is_draining:  # looked at after `drain` can see the models, so that neither misses the other
             models.is_draining = True
         asked = Management(management, client.session, keys.management if has_tokens else str)
@@ -231,13 +231,17 @@ class _Beside:
     async def refresh(self) -> None:
         """Ask TorchServe again and again for changes that it does not report by itself."""
         while True:
-            names = {name for name, _ in self._known}
-            for name in names:
+            names = await self._management.names()
+            is_complete = names is not None
+            pause_s = max(_REFRESH_S / len(names), 1 / _MOST_ASKED) if names else _REFRESH_S
+            for name in names or ():
                 if registration := await self._management.registration(name):
                     self._note(name, registration)
-                await asyncio.sleep(max(_REFRESH_S / len(names), 1 / _MOST_ASKED))
+                    is_complete &= registration.is_loaded
+                await asyncio.sleep(pause_s)
+            self._models.is_complete = is_complete
             if not names:
-                await asyncio.sleep(_REFRESH_S)
+                await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
         """End all workers."""
@@ -246,10 +250,10 @@ class _Beside:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _note(self, name: str, registration: Registration) -> None:
-        self._models.set_default(name, registration.default)
         for (known, version), model in list(self._known.items()):
-            if known == name and version in registration.settings:
-                model.queue.settings = registration.settings[version]
+            if known == name:
+                self._models.set_default(name, registration.default)
+                model.queue.settings = registration.settings.get(version, model.queue.settings)
 
     def _add(self, worker: FollowedWorker) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(worker))

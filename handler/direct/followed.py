@@ -23,6 +23,9 @@ from interpool.handler.direct.supervision import ModelFiles
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import named_in_load_command
 
+_PAGE = 100  # the most names that TorchServe gives in one answer
+_UNSAID = (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError)
+
 logger = logging.getLogger("interpool.direct")
 
 
@@ -117,11 +120,13 @@ class Registration:
         default: the version that answers requests which name none.
         settings: the queue's settings, by version.
         left: versions whose requests TorchServe's own frontend must assign to workers.
+        is_loaded: whether the default version has as many workers with the model as it should.
     """
 
     default: str
     settings: dict[str, QueueSettings]
     left: frozenset[str]
+    is_loaded: bool
 
 
 class Management:
@@ -140,17 +145,32 @@ class Management:
         self._session = session
         self._key = key
 
+    async def names(self) -> list[str] | None:
+        """The names of all models; None if TorchServe does not say."""
+        names: list[str] = []
+        page: str | None = "0"
+        try:
+            while page:
+                told = await self._ask(f"/models?limit={_PAGE}&next_page_token={page}")
+                names += [str(one["modelName"]) for one in told["models"]]
+                page = told.get("nextPageToken")
+        except _UNSAID as error:
+            logger.debug("TorchServe does not say which models it has: %r", error)
+            return None
+        return names
+
     async def registration(self, name: str) -> Registration | None:
         """How a model's name is registered; None if TorchServe does not say."""
         try:
             every = await self._ask(f"/models/{name}/all")
-            default = await self._ask(f"/models/{name}")
+            (default,) = await self._ask(f"/models/{name}")
             return Registration(
-                default=str(default[0]["modelVersion"]),
+                default=str(default["modelVersion"]),
                 settings={str(one["modelVersion"]): _settings(one) for one in every},
                 left=frozenset(str(one["modelVersion"]) for one in every if _is_left(one)),
+                is_loaded=_is_loaded(default),
             )
-        except (aiohttp.ClientError, OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        except _UNSAID as error:
             logger.debug("TorchServe does not say how %s is registered: %r", name, error)
             return None
 
@@ -173,6 +193,10 @@ def _settings(told: dict[str, Any]) -> QueueSettings:
         response_timeout_s=float(told["responseTimeout"]),
         client_timeout_s=max(0, int(told["clientTimeoutInMills"])) / 1000,
     )
+
+
+def _is_loaded(told: dict[str, Any]) -> bool:
+    return sum(one["status"] == "READY" for one in told["workers"]) >= int(told["minWorkers"])
 
 
 def _is_left(told: dict[str, Any]) -> bool:

@@ -43,9 +43,18 @@ class ServedModel:
 
 
 class Models:
-    """All models. The first version of a name is its default until ``set_default`` chooses another one."""
+    """All models. The first version of a name is its default until ``set_default`` chooses another one.
 
-    def __init__(self) -> None:
+    Args:
+        is_complete: see below.
+
+    Attributes:
+        is_complete: whether all models are there that are to be served now.
+        is_draining: whether the server is about to end.
+    """
+
+    def __init__(self, is_complete: bool = True) -> None:
+        self.is_complete = is_complete
         self.is_draining = False
         self._versions: dict[str, dict[str, ServedModel]] = {}
         self._default: dict[str, str] = {}
@@ -53,6 +62,11 @@ class Models:
     def __iter__(self) -> Iterator[ServedModel]:
         for versions in self._versions.values():
             yield from versions.values()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each default version is there, with all of its workers."""
+        return self.is_complete and not self.is_draining and all(each.is_healthy for each in self.defaults())
 
     def describe(self, address: str) -> DirectState:
         """The state of an address that has these models. Any thread."""

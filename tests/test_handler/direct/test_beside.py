@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,13 +15,15 @@ from fake_channels import FakeChannels, FakeHost, until
 
 from interpool.handler.direct.beside import _Beside
 from interpool.handler.direct.channels import Channels
-from interpool.handler.direct.followed import FollowedWorker, Management
+from interpool.handler.direct.followed import FollowedWorker, Management, Registration
 from interpool.handler.direct.job import Job, Refusal
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.supervision import ModelFiles
 
 _REGISTERED = {
     "modelVersion": "1.0",
+    "minWorkers": 1,
+    "workers": [{"status": "READY"}],
     "batchSize": 1,
     "maxBatchDelay": 100,
     "responseTimeout": 120,
@@ -28,14 +31,23 @@ _REGISTERED = {
 }
 
 
-async def _say(_request: web.Request) -> web.Response:
-    return web.json_response([_REGISTERED])
-
-
 @asynccontextmanager
-async def _management() -> AsyncIterator[Management]:
+async def _management(registered: dict[str, Any] = _REGISTERED, pages: int = 1) -> AsyncIterator[Management]:
+    """TorchServe's management interface, which has models of one kind: page0, page1, ..."""
+
+    async def say(_request: web.Request) -> web.Response:
+        return web.json_response([registered])
+
+    async def list_names(request: web.Request) -> web.Response:
+        page = int(request.query["next_page_token"])
+        answer: dict[str, Any] = {"models": [{"modelName": f"page{page}"}]}
+        if page + 1 < pages:
+            answer["nextPageToken"] = str(page + 1)
+        return web.json_response(answer)
+
     application = web.Application()
-    application.router.add_get("/models/{rest:.*}", _say)
+    application.router.add_get("/models", list_names)
+    application.router.add_get("/models/{rest:.*}", say)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -96,3 +108,55 @@ def test_requests_that_wait_for_a_model_that_is_unregistered_are_refused(
     with FakeHost() as host:
         monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
         asyncio.run(work())
+
+
+def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_default_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("interpool.handler.direct.beside._REFRESH_S", 0.01)
+
+    async def work() -> None:
+        channels, models = FakeChannels(), Models(is_complete=False)
+        registered = {**_REGISTERED, "workers": [{"status": "UNLOADING"}]}
+        async with _management(registered, pages=2) as management:
+            asked: list[str] = []
+
+            async def registration(name: str) -> Registration | None:
+                asked.append(name)
+                return await Management.registration(management, name)
+
+            monkeypatch.setattr(management, "registration", registration)
+            beside = _Beside("/nowhere", models, management, channels)
+            refreshing = asyncio.create_task(beside.refresh())
+            await until(lambda: asked.count("page1") == 3)
+            assert not models.is_ready
+            registered["workers"] = [{"status": "READY"}]
+            await until(lambda: models.is_ready)  # TorchServe's own workers serve both models
+            beside._add(_worker("page1"))
+            await until(lambda: channels.opened)
+            assert not models.is_ready
+            channels.opened[0].load()
+            await until(lambda: models.is_ready)
+            refreshing.cancel()
+            await beside.close()
+
+    with FakeHost() as host:
+        monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
+        asyncio.run(work())
+
+
+def test_it_is_not_ready_while_torchserve_does_not_say_which_models_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("interpool.handler.direct.beside._REFRESH_S", 0.01)
+
+    async def work() -> None:
+        models = Models(is_complete=False)
+        async with aiohttp.ClientSession() as session:
+            management = Management("http://127.0.0.1:1", lambda: session, str)
+            refreshing = asyncio.create_task(_Beside("/", models, management, FakeChannels()).refresh())
+            await asyncio.sleep(0.2)
+            assert not models.is_ready
+            refreshing.cancel()
+
+    asyncio.run(work())
