@@ -196,7 +196,8 @@ def _settings(told: dict[str, Any]) -> QueueSettings:
 
 
 def _is_loaded(told: dict[str, Any]) -> bool:
-    return sum(one["status"] == "READY" for one in told["workers"]) >= int(told["minWorkers"])
+    ready = [one for one in told["workers"] if one["status"] == "READY"]
+    return len(ready) >= int(told["minWorkers"])
 
 
 def _is_left(told: dict[str, Any]) -> bool:
