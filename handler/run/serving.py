@@ -135,7 +135,7 @@ class Serving:
         self._archives = archives
         self._options = options
         self.settings = settings or HostSettings.of_environment()
-        self.models = Models()
+        self.models = Models(is_complete=False)
         self.address = ""
         self._traffic = traffic
         self._served: dict[str, _Served] = {}
@@ -163,6 +163,7 @@ class Serving:
             stack.callback(self._channels.close)
             stack.push_async_callback(self._end)
             await asyncio.gather(*(self._serve(archive, files) for archive, files in archives))
+            self.models.is_complete = True
             yield
 
     async def add(self, name: str, path: Path, options: Options | None = None) -> None:
@@ -242,12 +243,17 @@ class Serving:
 
     async def _retire(self, served: _Served) -> None:
         """End a model that gets no more requests, once it has answered."""
-        await served.model.queue.drain()
-        await served.workers.close()
-        await asyncio.to_thread(served.files.close)
+        try:
+            await served.model.queue.drain()
+        finally:
+            await served.workers.close()
+            await asyncio.to_thread(served.files.close)
 
     async def _end(self) -> None:
-        for served in self._served.values():
+        self.models.is_complete = False
+        while self._served:
+            _, served = self._served.popitem()
+            self.models.remove(served.model)
             await served.workers.close()
             served.files.close()
 
