@@ -44,7 +44,7 @@ def extracted(mar: Path) -> Iterator[Path]:
             else:
                 with tarfile.open(mar) as tar:
                     tar.extractall(target, filter="data")
-        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except Exception as error:  # noqa: BLE001 - each format and compression has its own
             reason = str(error).partition("\n")[0].rstrip(":")
             raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}. {_REMEDY}") from None
         places = (Path(target), *sorted(path for path in Path(target).iterdir() if path.is_dir()))

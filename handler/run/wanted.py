@@ -86,15 +86,15 @@ class Reconciler:
         Raises:
             ServeError: models are wanted, and none is served.
         """
-        self.close()
         async with self._lock:
+            self.close()  # not before: a retry that is serving a model ends first
             gone = self.served.keys() - models.keys()
             self.refused = {}
             await asyncio.gather(*map(self._remove, gone), *(self._bring(*each) for each in models.items()))
-        if models and not self.served:
-            raise ServeError("; ".join(self.refused.values()))
-        if self.refused:
-            self._retrying = asyncio.create_task(self._retry(models))
+            if models and not self.served:
+                raise ServeError("; ".join(self.refused.values()))
+            if self.refused:
+                self._retrying = asyncio.create_task(self._retry(models))
 
     def close(self) -> None:
         """Stop trying refused models again."""
@@ -113,10 +113,10 @@ class Reconciler:
             if self.served.get(name) == wanted:
                 return
             await self._serve(name, wanted)
-        except InterpoolError as error:
+        except Exception as error:
             goes_on = "; the one before goes on" if name in self.served else ""
             self.refused[name] = f"model {name!r} is not served as wanted{goes_on}: {error}"
-            logger.error("%s", self.refused[name])
+            logger.error("%s", self.refused[name], exc_info=not isinstance(error, InterpoolError))
         else:
             self.refused.pop(name, None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,38 @@ def test_no_delay_of_batches_is_a_delay_that_an_option_may_ask_for(ordinary: Pat
     for delay_ms, seconds in ((None, 0.1), (0, 0.0), (5, 0.005)):
         with opened("ordinary", ordinary, Options(batch_delay_ms=delay_ms)) as archive:
             assert archive.settings.batch_delay_s == seconds
+
+
+def _damaged(directory: Path, damage: str) -> Path:
+    source = directory / "handler.py"
+    source.write_text("# many words\n" * 1000)
+    if damage == "cut":
+        path = directory / "model.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            archive.add(source, "handler.py")
+        path.write_bytes(path.read_bytes()[:-30])
+        return path
+    path = directory / "model.mar"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(source, "handler.py")
+    data = bytearray(path.read_bytes())
+    entry, content = data.index(b"PK\1\2"), 30 + len("handler.py")
+    if damage == "altered":
+        data[content : content + 8] = b"\xff" * 8
+    elif damage == "encrypted":
+        data[6] |= 1
+        data[entry + 8] |= 1
+    elif damage == "of an unknown compression":
+        data[8] = data[entry + 10] = 97
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("damage", ["cut", "altered", "encrypted", "of an unknown compression"])
+def test_an_archive_that_cannot_be_read_is_refused(tmp_path: Path, damage: str) -> None:
+    path = _damaged(tmp_path, damage)
+    with (
+        pytest.raises(ServeError, match=f"{path.name} is not an archive of TorchServe's: .+"),
+        opened("model", path, Options()),
+    ):
+        pass

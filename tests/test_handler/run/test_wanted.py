@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from fake_channels import until
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from stock_archiver import wrap
 
-from interpool.handler.errors import SettingsError
+from interpool.handler.errors import ServeError, SettingsError
 from interpool.handler.run.fetching import shown
-from interpool.handler.run.wanted import Wanted
+from interpool.handler.run.wanted import Reconciler, Wanted
 
 HANDLER = """
 class Handler:
@@ -123,6 +127,57 @@ def test_models_change_under_load_and_a_wrong_one_leaves_the_others(tmp_path: Pa
     assert said["none"] == []
     assert said["raised"][0] == "ServeError"
     assert list((tmp_path / "run").iterdir()) == []
+
+
+class _Serving:
+    """Serves nothing; it refuses a model as often as the test wants, and then takes as long as it wants."""
+
+    def __init__(self, refusals: dict[str, list[Exception]]) -> None:
+        self._refusals = refusals
+        self.steps: list[str] = []
+        self.may_go_on = asyncio.Event()
+
+    async def add(self, name: str, _path: Path, _options: object) -> None:
+        self.steps.append(f"adds {name}")
+        if refusals := self._refusals.get(name):
+            raise refusals.pop()
+        if name in self._refusals:
+            await self.may_go_on.wait()
+        self.steps.append(f"has {name}")
+
+    async def remove(self, name: str) -> None:
+        self.steps.append(f"removes {name}")
+
+
+def test_a_fault_of_any_kind_in_one_model_leaves_the_others_alone() -> None:
+    async def work() -> None:
+        serving = _Serving({"odd": [zlib.error("invalid stored block lengths")]})
+        reconciler = Reconciler(cast(Any, serving))
+        await reconciler.apply({"fine": "fine.mar", "odd": "odd.mar"})
+        assert reconciler.served.keys() == {"fine"}
+        assert reconciler.refused.keys() == {"odd"}
+        assert "invalid stored block lengths" in reconciler.refused["odd"]
+        reconciler.close()
+
+    asyncio.run(work())
+
+
+def test_other_models_come_after_a_retry_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interpool.handler.run.wanted.BACK_OFF_S", (0.0,))
+
+    async def work() -> None:
+        serving = _Serving({"slow": [ServeError("out of reach")]})
+        reconciler = Reconciler(cast(Any, serving))
+        await reconciler.apply({"fine": "fine.mar", "slow": "slow.mar"})
+        await until(lambda: serving.steps.count("adds slow") == 2)
+        applying = asyncio.create_task(reconciler.apply({"fine": "fine.mar"}))
+        await asyncio.sleep(0.05)
+        serving.may_go_on.set()
+        await applying
+        assert serving.steps[-3:] == ["adds slow", "has slow", "removes slow"]
+        assert reconciler.served.keys() == {"fine"}
+
+    asyncio.run(work())
 
 
 def test_an_unknown_setting_of_a_model_is_refused_with_those_that_there_are() -> None:
