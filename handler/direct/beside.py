@@ -262,28 +262,36 @@ class _Beside:
 
     async def _serve(self, worker: FollowedWorker) -> None:
         """Keep a worker beside this one, as long as this one lives."""
-        from interpool.handler.direct.models import model_not_found
         from interpool.handler.direct.supervision import Place
 
-        with contextlib.closing(worker):
+        with contextlib.closing(worker), contextlib.ExitStack() as counted:
             model = await self._model(worker)
             if model is None:
                 return
-            queue = model.queue
-            queue.wanted += 1
-            try:
-                place = Place(
-                    self._runtime_dir, worker.files, queue, self._channels, worker.stdio, worker.beside
-                )
-                place.ready.add_done_callback(_took_note)
-                await place.keep()
-            finally:
-                queue.wanted -= 1
-                if not queue.wanted:
-                    if self._known.get((model.name, model.version)) is model:  # else it is registered anew
-                        del self._known[model.name, model.version]
-                        self._models.remove(model)
-                    queue.refuse_waiting(model_not_found(model.name))
+            model.queue.wanted += 1
+            counted.callback(self._miss_worker, model)
+            place = Place(
+                self._runtime_dir,
+                worker.files,
+                model.queue,
+                self._channels,
+                worker.stdio,
+                worker.beside,
+                on_leave=counted.close,  # it may still have a batch to answer
+            )
+            place.ready.add_done_callback(_took_note)
+            await place.keep()
+
+    def _miss_worker(self, model: ServedModel) -> None:
+        """Note that a model has one worker fewer. Without any, requests for it are passed on."""
+        from interpool.handler.direct.models import model_not_found
+
+        model.queue.wanted -= 1
+        if not model.queue.wanted:
+            if self._known.get((model.name, model.version)) is model:  # else it is registered anew
+                del self._known[model.name, model.version]
+                self._models.remove(model)
+            model.queue.refuse_waiting(model_not_found(model.name))
 
     async def _model(self, worker: FollowedWorker) -> ServedModel | None:
         """The model of a worker; None if TorchServe's own frontend must assign its requests."""

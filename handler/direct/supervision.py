@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,6 +49,7 @@ class Place:
         channels: the channels of the event loop.
         stdio: descriptors for the model's output.
         beside: see ``host_link.register``.
+        on_leave: called when a worker gets no further batch, as the host ends it.
 
     Attributes:
         ready: done once the first worker has the model; if that fails, it has the error.
@@ -61,6 +63,7 @@ class Place:
         channels: Channels,
         stdio: tuple[int, int],
         beside: dict[str, str] | None = None,
+        on_leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._files = files
@@ -68,6 +71,7 @@ class Place:
         self._channels = channels
         self._stdio = stdio
         self._beside = beside
+        self._on_leave = on_leave
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def keep(self) -> None:
@@ -109,6 +113,7 @@ class Place:
 
         def host_ended(why: str) -> None:
             said.append(why)
+            self._on_leave()
             worker.leave()
 
         try:

@@ -96,13 +96,12 @@ def test_requests_that_wait_for_a_model_that_is_unregistered_are_refused(
                 beside._add(_worker("m", "/new"))
                 await until(lambda: models.find("m", None).directory == "/new")
             host.end("/old")
-            await asyncio.sleep(0.05)
-            channels.opened[0].answer()
-            assert (await busy.answer()).body == b"busy"
             with pytest.raises(Refusal, match="Model not found: m") as refused:
                 await asyncio.wait_for(waiting.answer(), 10)
             assert refused.value.status == 404
             assert [model.directory for model in models] == (["/new"] if registered_again else [])
+            channels.opened[0].answer()
+            assert (await busy.answer()).body == b"busy"
             await beside.close()
 
     with FakeHost() as host:
