@@ -21,7 +21,8 @@ from interpool.handler.host.extracting import PACKAGE, extracted
 from interpool.handler.host.service_entry import LOAD_LIMIT_S
 from interpool.handler.torchserve import ENVELOPES, KEEPS_STATE, load_command
 
-_Count = Annotated[int, Field(ge=1)]
+_MOST = (1 << 31) - 1  # the largest number in TorchServe's messages and settings
+_Count = Annotated[int, Field(ge=1, le=_MOST)]
 _Envelope = Annotated[
     str, Field(pattern=f"^({'|'.join(ENVELOPES)})?$", json_schema_extra={"enum": list(ENVELOPES)})
 ]
@@ -46,7 +47,7 @@ class Options:
         ),
     ] = None
     batch_delay_ms: Annotated[
-        Annotated[int, Field(ge=0, json_schema_extra={"unit": "ms"})] | None,
+        Annotated[int, Field(ge=0, le=_MOST, json_schema_extra={"unit": "ms"})] | None,
         Field(
             description="How long a request waits for others of its batch.",
             json_schema_extra={"default_text": "`maxBatchDelay`, else 100"},
@@ -214,4 +215,4 @@ def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
 def _whole(configured: dict[str, Any], key: str) -> int | None:
     """A positive whole number of the configuration. As in TorchServe, any other value counts as absent."""
     value = configured.get(key)
-    return value if type(value) is int and value > 0 else None
+    return value if type(value) is int and 0 < value <= _MOST else None

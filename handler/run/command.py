@@ -137,14 +137,16 @@ def run(
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
-    options = Options(
-        workers=workers,
-        batch_size=batch_size,
-        batch_delay_ms=max_batch_delay,
-        queue_size=queue,
-        response_timeout_s=response_timeout,
-        client_timeout_s=client_timeout,
-        envelope=service_envelope or "",
+    options = Options.of(
+        {
+            "workers": workers,
+            "batch_size": batch_size,
+            "batch_delay_ms": max_batch_delay,
+            "queue_size": queue,
+            "response_timeout_s": response_timeout,
+            "client_timeout_s": client_timeout,
+            "envelope": service_envelope or "",
+        }
     )
     limits = Limits(max_request_size, body_s=None)
     serving = Serving(named(list(archives)), options, settings)

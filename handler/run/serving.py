@@ -22,7 +22,7 @@ from interpool.handler.direct.replies import Headers
 from interpool.handler.direct.supervision import Workers
 from interpool.handler.direct.traffic import DirectState, Traffic
 from interpool.handler.direct.worker import LoadFailed
-from interpool.handler.errors import HostStartError, ServeError, WorkerRefused
+from interpool.handler.errors import HostStartError, ServeError, SettingsError, WorkerRefused
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.interpreter_pool import Pool
@@ -262,6 +262,22 @@ def _opened(name: str, path: Path, options: Options) -> tuple[Archive, contextli
     """Open an archive; returns it with the stack that closes it; raises ServeError."""
     with contextlib.ExitStack() as stack:
         return stack.enter_context(opened(name, path, options)), stack.pop_all()
+
+
+def limits_of(request_bytes: int | None) -> Limits:
+    """The limits of requests, one of which is an option.
+
+    Args:
+        request_bytes: the most bytes that a request's body may have; None: the default.
+
+    Raises:
+        SettingsError: it is no such number.
+    """
+    if request_bytes is None:
+        return Limits()
+    if type(request_bytes) is not int or request_bytes < 1:
+        raise SettingsError(f"`request_bytes` cannot be {request_bytes!r}: it is a number of bytes")
+    return Limits(request_bytes)
 
 
 def application(

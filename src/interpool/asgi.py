@@ -56,9 +56,8 @@ def app(
         SettingsError: an option, or a setting of the environment, is not of its type or out of its range.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.direct.application import Limits
     from interpool.handler.run.archives import Options
-    from interpool.handler.run.serving import Serving, application
+    from interpool.handler.run.serving import Serving, application, limits_of
 
     environment = dict(os.environ)
     if interpreters is not None:
@@ -75,6 +74,5 @@ def app(
             "envelope": service_envelope,
         }
     )
-    limits = Limits(request_bytes or Limits.request_bytes)
     paths = {name: Path(path) for name, path in archives.items()}
-    return application(Serving(paths, options, settings), limits)
+    return application(Serving(paths, options, settings), limits_of(request_bytes))

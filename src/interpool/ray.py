@@ -39,12 +39,14 @@ def app(
         The application.
 
     Raises:
-        SettingsError: a model's entry cannot be.
+        SettingsError: a model's entry, or ``request_bytes``, cannot be.
         ServeError: Ray Serve is missing.
     """
     from interpool.handler.errors import ServeError
+    from interpool.handler.run.serving import limits_of
     from interpool.handler.run.wanted import Wanted
 
+    limits_of(request_bytes)
     for name, value in models.items():
         Wanted.of(name, value)
     try:
@@ -77,11 +79,10 @@ class Replica:
         from ray import get_runtime_context
 
         from interpool.handler.config import HostSettings
-        from interpool.handler.direct.application import Limits
         from interpool.handler.host.start import prepare_process
         from interpool.handler.run.archives import Options
         from interpool.handler.run.ray_metrics import RayMetrics
-        from interpool.handler.run.serving import Serving, application
+        from interpool.handler.run.serving import Serving, application, limits_of
         from interpool.handler.run.wanted import Reconciler
 
         prepare_process()
@@ -91,7 +92,7 @@ class Replica:
         self._metrics = RayMetrics()
         settings = HostSettings.of_environment(environment)
         self._serving = Serving({}, Options(), settings, self._metrics.traffic)
-        self._application = application(self._serving, Limits(request_bytes or Limits.request_bytes))
+        self._application = application(self._serving, limits_of(request_bytes))
         self._reconciler = Reconciler(self._serving)
 
     def __serve_build_asgi_app__(self) -> Asgi:

@@ -6,8 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from extracted import extracted
+
+import interpool.asgi
+from interpool.handler.errors import SettingsError
 
 PROGRAM = """
 import os
@@ -134,3 +139,9 @@ def test_a_replacement_that_is_cancelled_leaves_no_worker_of_the_model_before(
     tmp_path: Path,
 ) -> None:
     assert _said(CANCELLED, tmp_path) == "['connected'] b''"
+
+
+@pytest.mark.parametrize("size", [-1, 0, "many"])
+def test_a_wrong_size_of_requests_is_refused(size: Any) -> None:
+    with pytest.raises(SettingsError, match=f"`request_bytes` cannot be {size!r}"):
+        interpool.asgi.app({}, request_bytes=size)

@@ -190,6 +190,7 @@ def test_an_unknown_setting_of_a_model_is_refused_with_those_that_there_are() ->
     [
         ({"batch_size": "many"}, "`batch_size` cannot be 'many'"),
         ({"workers": 0}, "`workers` cannot be 0"),
+        ({"batch_size": 1 << 31}, "`batch_size` cannot be 2147483648"),
         ({"response_timeout_s": float("nan")}, "`response_timeout_s` cannot be nan"),
         ({"envelope": "soap"}, "`envelope` cannot be 'soap'"),
     ],
