@@ -37,6 +37,7 @@ from interpool.native.upstream.cpython_private import (
     set_start_method,
     start_method,
 )
+from interpool.native.upstream.torch_private import backend_settings, replace_backend_settings
 
 if TYPE_CHECKING:
     from asyncio import DefaultEventLoopPolicy, get_event_loop_policy, set_event_loop_policy
@@ -112,6 +113,7 @@ _KEPT = (
     _Kept(get_event_loop_policy, set_event_loop_policy),
     _Kept(start_method, set_start_method),
     _Kept(socket.getdefaulttimeout, socket.setdefaulttimeout),
+    _Kept(backend_settings, replace_backend_settings),
 )
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None

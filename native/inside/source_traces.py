@@ -36,7 +36,10 @@ _OWN = (
         for name in ("argv", "path", "modules", "stdin", "stdout", "stderr", "dont_write_bytecode")
     ),
     "warnings.filters",
-    "torch.backends",
+    *(
+        f"torch.backends.{name}"
+        for name in ("cuda", "cudnn", "fp32_precision", "mha", "miopen", "mkldnn", "opt_einsum", "quantized")
+    ),
 )
 # Setters of values that answers depend on.
 _SETTERS = frozenset(

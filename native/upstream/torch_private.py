@@ -356,6 +356,10 @@ _CORE_NAMES = (
         "handler/backend/own_changes.py: a model's classes that files of torch.export name",
     ),
     *(
+        PrivateName(f"torch.backends.{where}", "handler/backend/process_view.py: each model's settings")
+        for where in ("mha:_is_fastpath_enabled", "opt_einsum:enabled", "opt_einsum:strategy", "opt_einsum:m")
+    ),
+    *(
         PrivateName(where, "handler/backend/own_changes.py: what TorchScript compiles is a model's own")
         for where in (
             "torch._C:CompilationUnit",
@@ -648,6 +652,33 @@ def tree_classes() -> dict[str, type]:
     from torch.utils import _pytree
 
     return _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+
+
+_BACKEND_SETTINGS = ("_is_fastpath_enabled", "enabled", "strategy")
+"""Settings of ``torch.backends`` that are in Python, and not in torch's ``at::Context``."""
+
+
+def backend_settings() -> list[dict[str, Any]]:
+    """Return the settings of ``torch.backends`` that torch keeps in Python."""
+    names = _BACKEND_SETTINGS
+    return [{name: contents[name] for name in names if name in contents} for contents in _python_backends()]
+
+
+def replace_backend_settings(settings: list[dict[str, Any]]) -> None:
+    """Restore a result of ``backend_settings``."""
+    for contents, kept in zip(_python_backends(), settings, strict=True):
+        contents.update(kept)
+        for name in _BACKEND_SETTINGS:
+            if name not in kept:
+                contents.pop(name, None)
+
+
+def _python_backends() -> list[dict[str, Any]]:
+    import torch
+
+    backends: Any = torch.backends
+    # An object replaces the module ``opt_einsum``. Assignments go to the object, ``set_flags`` to the module.
+    return [vars(each) for each in (backends.mha, backends.opt_einsum, backends.opt_einsum.m)]
 
 
 class ScriptState(NamedTuple):

@@ -164,6 +164,44 @@ found = [one == [before, value, before][place] for place, one in enumerate(seen)
     assert _run(session, source) == [True] * 4
 
 
+def test_settings_of_torchs_backends_that_are_in_python_are_each_models_own(
+    session: InterpreterSession,
+) -> None:
+    source = f"""
+import torch
+from {VIEW} import ProcessView
+from torch.backends import mha, opt_einsum
+encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+encoder = torch.nn.TransformerEncoder(encoder, 1).eval()
+padding = torch.tensor([[False, False, True, True]])
+
+def answer():
+    with torch.no_grad():
+        return float(encoder(torch.ones(1, 4, 8), src_key_padding_mask=padding).abs().sum())
+
+def settings():
+    flags = opt_einsum.set_flags()
+    return [mha.get_fastpath_enabled(), opt_einsum.enabled, opt_einsum.strategy, *flags]
+
+setting, other = ProcessView(None), ProcessView(None)
+with other.entered():
+    before, first = settings(), answer()
+with setting.entered():
+    mha.set_fastpath_enabled(False)
+    opt_einsum.enabled, opt_einsum.strategy = "own", "greedy"
+    opt_einsum.set_flags(False)
+    own = settings()
+found = [own[:4]]
+for view, expected in ((other, before), (setting, own), (other, before)):
+    with view.entered():
+        found.append([settings() == expected, view is setting or answer() == first])
+setting.close()
+other.close()
+found.append(settings() == before)
+"""
+    assert _run(session, source) == [[False, "own", "greedy", False], *[[True, True]] * 3, True]
+
+
 LOGGERS = f"""
 import io, logging, sys, types
 from {VIEW} import ProcessView

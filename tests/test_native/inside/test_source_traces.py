@@ -64,6 +64,10 @@ def changes(folder: Path, source: str) -> list[str]:
             "import library\nfrom library.data import Reader\nlibrary.Base.register(Reader)",
             "library.Base.register() (handler.py:3)",
         ),
+        (
+            "import torch\ntorch.backends.python_native.triton.enabled = False",
+            "torch.backends.python_native.triton.enabled (handler.py:2)",
+        ),
         ("import matplotlib.pyplot as p\np.style.use('x')", "matplotlib.pyplot.style.use() (handler.py:2)"),
     ],
 )
