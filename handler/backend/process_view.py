@@ -32,6 +32,7 @@ from interpool.native.inside import import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
     event_loop_policies,
+    globals_of,
     replace_environ,
     replace_warnings_filters,
     set_start_method,
@@ -92,17 +93,22 @@ class _EventLoops(DefaultEventLoopPolicy):
             view.loop, view.loop_is_set = loop, True
 
 
-def _put_streams(streams: tuple[Any, Any]) -> None:
-    sys.stdout, sys.stderr = streams
+def _global(module: str, name: str) -> _Kept:
+    """Exchange a global of a module, which need not be imported. It is None if it is not set."""
 
+    def put(value: Any) -> None:
+        globals_of(module)[name] = value
 
-def _put_environ(environ: Any) -> None:
-    os.environ = environ  # noqa: B003 - the object that has this name, not the environment
+    return _Kept(lambda: globals_of(module).get(name), put)
 
 
 _KEPT = (
-    _Kept(lambda: (sys.stdout, sys.stderr), _put_streams),
-    _Kept(lambda: os.environ, _put_environ),  # the name: a model may bind it to a dict of its own
+    _global("sys", "stdout"),
+    _global("sys", "stderr"),
+    _global("os", "environ"),  # a model may bind it to a dict of its own
+    # Python's library derives these from environment variables once.
+    _global("tempfile", "tempdir"),
+    _global("urllib.request", "_opener"),
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),

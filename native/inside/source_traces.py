@@ -35,6 +35,7 @@ _OWN = (
         f"sys.{name}"
         for name in ("argv", "path", "modules", "stdin", "stdout", "stderr", "dont_write_bytecode")
     ),
+    "tempfile.tempdir",
     "warnings.filters",
     *(
         f"torch.backends.{name}"
@@ -74,7 +75,6 @@ _SETTERS = frozenset(
         "torch.hub.set_dir",
         "torch.multiprocessing.set_sharing_strategy",
         "torch.set_printoptions",
-        "urllib.request.install_opener",
         "xml.etree.ElementTree.register_namespace",
     }
 )

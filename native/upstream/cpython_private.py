@@ -92,6 +92,7 @@ NAMES = (
         mentions=("unsetenv",),
     ),
     PrivateName("os:_Environ.__iter__", "the view of each model has its own variables", mentions=("_data",)),
+    PrivateName("urllib.request:_opener", "handler/backend/process_view.py: it has a model's proxies"),
     PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "the same for its own filters of warnings"),
@@ -236,10 +237,21 @@ def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Call
 
     _locale.setlocale = make(_locale.setlocale, _locale.Error)  # type: ignore[attr-defined]
     # locale.py imports it by name, and may not be imported yet.
-    locale = sys.modules.get("locale")
-    contents = vars(ModuleType)["__dict__"].__get__(locale) if locale is not None else {}
+    contents = globals_of("locale")
     if "_setlocale" in contents:
         contents["_setlocale"] = _locale.setlocale
+
+
+def globals_of(module: str) -> dict[str, Any]:
+    """Return the globals of an imported module, and run no code of an unusual one.
+
+    They are empty if the module is not imported, or if another object has its name.
+    """
+    found = sys.modules.get(module)
+    if not issubclass(type(found), ModuleType):
+        return {}
+    contents: dict[str, Any] = vars(ModuleType)["__dict__"].__get__(found)
+    return contents
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import getproxies
 
 import pytest
 from waiting import wait_for
@@ -200,6 +203,47 @@ other.close()
 found.append(settings() == before)
 """
     assert _run(session, source) == [[False, "own", "greedy", False], *[[True, True]] * 3, True]
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_what_pythons_library_derives_from_a_models_variables_is_the_models_own(
+    session: InterpreterSession, tmp_path: Path, imported: bool
+) -> None:
+    """The folder of temporary files, and the proxies of ``urllib``: both are found out once."""
+    own, started_with = str(tmp_path / "own"), tempfile.gettempdir()
+    os.mkdir(own)
+    source = f"""
+import os, sys, tempfile
+from {VIEW} import ProcessView
+
+def proxies(opener):
+    return [each.proxies["http"] for each in opener.handlers if "http" in vars(each).get("proxies", [])]
+
+def seen():
+    import urllib.request
+    try:
+        urllib.request.urlopen("file:///nowhere")
+    except OSError:
+        pass
+    return [tempfile.gettempdir(), proxies(urllib.request._opener)]
+
+sys.modules.pop("urllib.request", None)
+if {imported}:
+    import urllib.request
+setting, other = ProcessView(None), ProcessView(None)
+found = []
+for view in (setting, other, setting, other):
+    with view.entered():
+        if view is setting:
+            os.environ.update(TMPDIR={own!r}, http_proxy="http://own.invalid")
+        found.append(seen())
+setting.close()
+other.close()
+found.append([tempfile.tempdir, sys.modules["urllib.request"]._opener])
+"""
+    proxies = [proxy for scheme, proxy in getproxies().items() if scheme == "http"]
+    own_values, others = [own, ["http://own.invalid"]], [started_with, proxies]
+    assert _run(session, source) == [*[own_values, others] * 2, [None, None]]
 
 
 LOGGERS = f"""

@@ -81,6 +81,7 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "import library\nx = library.FLAG\nlibrary.add([1])\nlibrary.data.path.index('x') if 0 else None",
         "import os\nos.environ['A'] = '1'\nos.environ.setdefault('B', '1')\nos.environ.pop('A')",
         "import sys\nsys.path.insert(0, 'x')\nsys.argv = []\nsys.stdout = None\nsys.modules['x'] = sys",
+        "import tempfile\ntempfile.tempdir = 'x'",
         "import torch\ntorch.backends.cudnn.benchmark = True\ntorch.backends.mkldnn.enabled = False",
         "import library\nlibrary = 3\nlibrary.FLAG = True",
         "import library\ndef f(library):\n    library.FLAG = True",
