@@ -159,7 +159,8 @@ class ProcessView:
         self.modules = modules
         self.loop: asyncio.AbstractEventLoop | None = None
         self.loop_is_set = False
-        self._directory = directory
+        self._directory = directory  # of its latest call, at its end
+        self._own_directory = directory or ""
         self._state: tuple[Any, ...] = ()
         self._changes: tuple[own_changes.Changes, ...] = ()
         self._grad = True
@@ -191,7 +192,10 @@ class ProcessView:
         if self._arguments:
             sys.argv = self._argv
         if self._directory is not None and getattr(_thread, "is_in_directory_of", None) is not self:
-            os.chdir(self._directory)
+            try:
+                os.chdir(self._directory)
+            except OSError:  # it was removed between calls
+                os.chdir(self._own_directory)
         if not self._grad:
             torch.set_grad_enabled(False)
         if self._device is not None:

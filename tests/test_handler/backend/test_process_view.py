@@ -246,6 +246,32 @@ found.append([tempfile.tempdir, sys.modules["urllib.request"]._opener])
     assert _run(session, source) == [*[own_values, others] * 2, [None, None]]
 
 
+def test_a_model_whose_directory_is_removed_between_calls_goes_on_in_its_own(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    own, changed = tmp_path / "own", tmp_path / "changed"
+    own.mkdir()
+    changed.mkdir()
+    source = f"""
+import os
+from {VIEW} import ProcessView
+before = os.getcwd()
+view, other = ProcessView({str(own)!r}), ProcessView({str(tmp_path)!r})
+with view.entered():
+    os.chdir({str(changed)!r})
+found = []
+for each in (other, view, other, view):
+    with each.entered():
+        found.append(os.getcwd())
+    if os.path.exists({str(changed)!r}) and each is view:
+        os.rmdir({str(changed)!r})
+view.close()
+other.close()
+os.chdir(before)
+"""
+    assert _run(session, source) == [str(tmp_path), str(changed), str(tmp_path), str(own)]
+
+
 LOGGERS = f"""
 import io, logging, sys, types
 from {VIEW} import ProcessView
