@@ -30,7 +30,7 @@ from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.lost_devices import note, noting
 from interpool.handler.backend.ordinary_model import OrdinaryModel
 from interpool.handler.backend.packed_model import PackedModel
-from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.backend.process_view import ProcessView, take_out
 from interpool.handler.backend.wire import FramePeeker, FrameReader
 from interpool.handler.errors import NotPoolable, ServeError, SettingsError, load_failure_code
 from interpool.handler.frontend.shim import HANDLER_STEM
@@ -159,6 +159,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
         most_answer_bytes=token.most_answer_bytes,
     )
     name, handler = request.model_name, command["handler"].decode()
+    take_out()  # what is logged now is not for the model that was served before
     logger.info("model_name: %s, batchSize: %d", name, request.batch_size)
     take_refusals()
     take_conflict(request.model_dir)

@@ -33,6 +33,7 @@ from interpool.handler.backend.host_reports import report, report_lost_device
 from interpool.handler.backend.loaded_models import LoadedModel, ModelKey, drop, end_states, sweep
 from interpool.handler.backend.model_loads import Elsewhere, LoadError, model_of, try_to_load, warm
 from interpool.handler.backend.neighbours import leave
+from interpool.handler.backend.process_view import take_out
 from interpool.handler.backend.wire import ReplyWriter
 from interpool.handler.errors import CALL_LIMIT_CODE, predict_failure_code
 from interpool.handler.failed_load import ask_for_own_interpreters, ask_for_own_process, end_shims
@@ -103,6 +104,7 @@ class WorkerService:
             return self._load()
         token, model, requests = self._token, self._model(), None
         if model is None:
+            take_out()  # what is logged now is not for the model that was served before
             requests = receive_batch(frame)
             try:
                 model = self._loaded_again()

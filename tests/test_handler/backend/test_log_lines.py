@@ -66,11 +66,12 @@ class Model:
         for end in (self._out, self._err, *self._theirs):
             end.close()
 
-    def ask(self, session: InterpreterSession, body: bytes = b"") -> None:
+    def ask(self, session: InterpreterSession, body: bytes = b"", load: bool = True) -> None:
         if self._service is None:
             self._service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(*self._made)
-            self._service(self._made[1])
-            self.written()
+            if load:
+                self._service(self._made[1])
+                self.written()
         self._service(otf.predict(body))
 
     def written(self, stream: str = "out") -> list[str]:
@@ -84,7 +85,7 @@ class Model:
                 return found
 
 
-Make = Callable[[str], Model]
+Make = Callable[..., Model]
 
 
 @pytest.fixture
@@ -92,8 +93,8 @@ def model_of(tmp_path: Path) -> Iterator[Make]:
     """A model with that code."""
     with ExitStack() as stack:
 
-        def make(code: str) -> Model:
-            return stack.enter_context(closing(Model(tmp_path / "m", code)))
+        def make(code: str, directory: str = "m") -> Model:
+            return stack.enter_context(closing(Model(tmp_path / directory, code)))
 
         yield make
 
@@ -118,6 +119,28 @@ def test_all_lines_of_a_request_take_one_write(session: InterpreterSession, mode
         r"\[METRICS\]Rows\.Count:2\|#ModelName:m,Level:Model\|#type:COUNTER\|#hostname:\S+,\d+,request-0\n"
     )
     assert matches([RECEIVED + counter + METRIC] * 2, model.written())
+
+
+@pytest.mark.parametrize("load", [True, False])
+def test_lines_about_a_load_reach_no_handler_of_the_model_that_was_served_before(
+    session: InterpreterSession, model_of: Make, tmp_path: Path, load: bool
+) -> None:
+    answers = """
+        def handle(data, context):
+            return data and [b"ok"]
+        """
+    file = tmp_path / "log"
+    before = model_of(
+        f"import logging\nlogging.getLogger().addHandler(logging.FileHandler({str(file)!r}))\n"
+        + textwrap.dedent(answers)
+    )
+    before.ask(session)
+    written = file.read_text()
+    assert "Backend received" in written
+    loaded = model_of(answers, "loaded")
+    loaded.ask(session, load=load)
+    assert load or "model_name: m" in "".join(loaded.written())
+    assert file.read_text() == written
 
 
 def test_what_a_handler_says_is_written_at_once_and_in_order(
