@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from interpool.native.inside import module_scope
 from interpool.native.upstream.torch_private import (
@@ -73,9 +73,19 @@ class _HandlerState(NamedTuple):
     level: int
     formatter: logging.Formatter | None
     filters: list[Any]
+    stream: Any  # None: it has none that setStream sets
+
+    @classmethod
+    def of(cls, handler: logging.Handler) -> Self:
+        # A handler of files opens and closes its stream itself.
+        is_set = isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler)
+        stream = vars(handler).get("stream") if is_set else None
+        return cls(handler.level, handler.formatter, handler.filters[:], stream)
 
     def put(self, handler: logging.Handler) -> None:
-        handler.level, handler.formatter, handler.filters[:] = self
+        handler.level, handler.formatter, handler.filters[:] = self[:3]
+        if self.stream is not None:
+            handler.stream = self.stream  # type: ignore[attr-defined]
 
 
 _State = _LoggerState | _HandlerState
@@ -129,7 +139,7 @@ def _state(subject: Any) -> _State:
         return _LoggerState(
             subject.level, subject.handlers[:], subject.filters[:], subject.propagate, subject.disabled
         )
-    return _HandlerState(subject.level, subject.formatter, subject.filters[:])
+    return _HandlerState.of(subject)
 
 
 class SafeGlobals:

@@ -13,6 +13,7 @@ all models see what one model writes to ``os.environ``; Python code sees the val
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
@@ -30,6 +31,7 @@ import torch
 from interpool.handler.backend import own_changes
 from interpool.native.inside import import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
+    LogHandlers,
     environ_data,
     event_loop_policies,
     globals_of,
@@ -111,6 +113,7 @@ _KEPT = (
     _global("urllib.request", "_opener"),
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
+    _Kept(LogHandlers, LogHandlers.put),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
     _Kept(lambda: (gc.isenabled(), gc.get_threshold()), _put_gc),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
@@ -256,6 +259,7 @@ class ProcessView:
         elif not _initial:
             set_event_loop_policy(_EventLoops())
             _undo_changes_of_neighbours()
+            atexit.register(LogHandlers.close_all)
             _initial = found = tuple(kept.get() for kept in _KEPT)
             import_reads.note_reads(environ_data().copy())
         self._exchange(self._state or _initial)

@@ -13,11 +13,14 @@ import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
 
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
+    from weakref import ref
     from zipfile import ZipFile
 
 PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
@@ -96,6 +99,13 @@ NAMES = (
     PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "the same for its own filters of warnings"),
+    PrivateName("logging:_handlers", "handler/backend/process_view.py: each model's handlers, by name"),
+    PrivateName("logging:_handlerList", "the same, for logging.shutdown"),
+    PrivateName(
+        "logging.config:_clearExistingHandlers",
+        "closes the handlers in these two",
+        mentions=("_handlers", "_handlerList"),
+    ),
     PrivateName("atexit:_run_exitfuncs", "processes that end by os._exit, and private interpreters"),
     *(
         [
@@ -317,6 +327,37 @@ def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]
         )
     else:  # noqa: RET505 - without it, mypy takes what follows for unreachable
         return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
+
+
+class LogHandlers:
+    """The handlers that ``logging.config`` closes when it configures, and Python when it ends."""
+
+    def __init__(self) -> None:
+        import logging
+
+        self._by_name = logging._handlers.copy()  # type: ignore[attr-defined]
+        self._references: list[ref[logging.Handler]] = logging._handlerList[:]  # type: ignore[attr-defined]
+        _log_handlers.add(self)
+
+    def put(self) -> None:
+        """Restore them."""
+        import logging
+
+        logging._handlers.clear()  # type: ignore[attr-defined]
+        logging._handlers.update(self._by_name)  # type: ignore[attr-defined]
+        alive = [each for each in self._references if each() is not None]
+        logging._handlerList[:] = alive  # type: ignore[attr-defined]
+
+    @staticmethod
+    def close_all() -> None:
+        """Close the handlers of all objects of this class, as Python does at its end with those in place."""
+        import logging
+
+        for each in list(_log_handlers):
+            logging.shutdown(each._references)
+
+
+_log_handlers: WeakSet[LogHandlers] = WeakSet()
 
 
 def start_method() -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.request import getproxies
 
 import pytest
+from interpool_testing import run_program
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -310,7 +311,8 @@ def close(*views):
 
 def test_what_a_model_changes_of_loggers_and_their_handlers_is_its_own(session: InterpreterSession) -> None:
     source = f"""{LOGGERS}
-handler = logging.StreamHandler(io.StringIO())
+before = io.StringIO()
+handler = logging.StreamHandler(before)
 shared.addHandler(handler)
 quiet = [logging.INFO, 1, 0, True, False], [0, 0, 0, True, False]
 
@@ -318,6 +320,7 @@ def change():
     logging.config.dictConfig({{"version": 1, "disable_existing_loggers": True}})
     shared.setLevel(logging.ERROR)
     handler.setFormatter(logging.Formatter("mine: %(message)s"))
+    handler.setStream(io.StringIO())
     mine = logging.getLogger("service")
     mine.addHandler(logging.NullHandler())
     mine.addFilter(lambda record: True)
@@ -326,7 +329,7 @@ def change():
 import logging.config
 strict, other = load(change), load(lambda: None)
 def formatted():
-    return handler.formatter is not None
+    return [handler.formatter is not None, handler.stream is not before]
 found = []
 for view in (strict, other, strict):
     found.append(seen(view))
@@ -340,7 +343,8 @@ close(again, other)
     strict = [[40, 1, 0, True, True], [0, 1, 1, False, False]]
     before = [[20, 1, 0, True, False], [0, 0, 0, True, False]]
     found = _run(session, source)
-    assert found == [strict, True, before, False, strict, True, before, False, 1]
+    mine, others = [True, True], [False, False]
+    assert found == [strict, mine, before, others, strict, mine, before, others, 1]
 
 
 def test_what_a_library_sets_up_when_a_model_imports_it_is_everybodys(session: InterpreterSession) -> None:
@@ -452,3 +456,58 @@ for view in (strict, other, strict, other):
 close(strict, other)
 """
     assert _run(session, source) == [False, True, False, True]
+
+
+def test_a_model_that_configures_logging_closes_no_handlers_of_its_neighbours(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    written = tmp_path / "written"
+    source = f"""{LOGGERS}
+import logging.config
+service = logging.getLogger("service")
+
+def log():
+    service.addHandler(logging.FileHandler({str(written)!r}, mode="w"))
+    service.handlers[0].set_name("one")
+
+def configure():
+    handlers = {{"other": {{"class": "logging.NullHandler"}}}}
+    logging.config.dictConfig({{"version": 1, "handlers": handlers, "root": {{"handlers": ["other"]}}}})
+
+logs, configures = load(log), load(configure)
+found = []
+for view in (logs, configures, logs, configures):
+    with view.entered():
+        found.append(sorted({{"one", "other"}}.intersection(logging._handlers)))
+        if view is logs:
+            service.warning("a line")
+close(logs, configures)
+"""
+    assert _run(session, source) == [["one"], ["other"]] * 2
+    assert written.read_text() == "a line\n" * 2
+
+
+@pytest.mark.long
+def test_lines_that_a_model_keeps_in_memory_are_written_when_the_program_ends(tmp_path: Path) -> None:
+    """Even if another model is served last."""
+    written = tmp_path / "written"
+    source = f"""
+import logging.handlers, sys
+from {VIEW} import ProcessView
+one, other = sys.views = ProcessView(None), ProcessView(None)
+with one.entered():
+    handler = logging.handlers.MemoryHandler(9, target=logging.FileHandler({str(written)!r}))
+    logging.getLogger("service").addHandler(handler)
+    logging.getLogger("service").warning("a line")
+with other.entered():
+    pass
+"""
+    done = run_program(
+        f"""
+        from interpool.native import InterpreterManager
+        with InterpreterManager(1) as manager, manager.acquire_session() as session:
+            session.global_("builtins", "exec")({source!r}, session.global_("builtins", "dict")())
+        """
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert written.read_text() == "a line\n"
