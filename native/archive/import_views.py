@@ -14,10 +14,9 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
+from importlib.resources.abc import Traversable
 from types import ModuleType
 from typing import Any, Protocol
-
-from interpool.native.archive.resources import ArchivePath
 
 VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
 """The modules that are replaced for archived code."""
@@ -52,7 +51,7 @@ class Archive(Protocol):
         """Yield the names in a package of the archive, and whether each is a package."""
         ...
 
-    def resources_of(self, module: str) -> ArchivePath:
+    def resources_of(self, module: str) -> Traversable:
         """Return the folder of a package of the archive, or of a module's package."""
         ...
 

@@ -35,6 +35,7 @@ from interpool.native.upstream.torch_private import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from importlib.resources.abc import Traversable
     from pathlib import Path
 
     from interpool.native.archive.format import Manifest
@@ -108,12 +109,15 @@ class HermeticImporter(PackageImporter):
         is_package = isinstance(node, PackageNode)
         return importlib.machinery.ModuleSpec(module, self, origin=node.source_file, is_package=is_package)  # type: ignore[arg-type]
 
-    def resources_of(self, module: str) -> ArchivePath:
+    def resources_of(self, module: str) -> Traversable:
         """Return the folder of a package of the archive, or of a module's package."""
         node = self._node(module)
         is_package = isinstance(node, PackageNode)
         package = module if is_package else module.rpartition(".")[0]
-        return ArchivePath(self, package.replace(".", "/"))
+        member = package.replace(".", "/")
+        if self.folder is None or self._closed:
+            return ArchivePath(self, member)
+        return self.folder / member
 
     def get_resource_reader(self, module: str) -> ArchiveResources:
         """Implement importlib's protocol for resources."""

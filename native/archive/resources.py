@@ -1,4 +1,4 @@
-"""Exposes an archive's members through ``importlib.resources``."""
+"""Exposes an archive's members through ``importlib.resources``, if they were not extracted."""
 
 from __future__ import annotations
 
@@ -109,11 +109,15 @@ class ArchivePath(Traversable):
 
 
 class ArchiveResources(TraversableResources):
-    """The resources of one package of an archive."""
+    """The resources of one package of an archive.
 
-    def __init__(self, root: ArchivePath) -> None:
+    Args:
+        root: the package's folder.
+    """
+
+    def __init__(self, root: Traversable) -> None:
         self._root = root
 
-    def files(self) -> ArchivePath:
+    def files(self) -> Traversable:
         """Return the package's folder."""
         return self._root

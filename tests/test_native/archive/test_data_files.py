@@ -39,6 +39,7 @@ SOURCES = {
     "data_model/__init__.py": "",
     "data_model/net.py": """
         import os
+        from importlib import resources
         from pathlib import Path
         import numpy as np
         import torch
@@ -56,6 +57,14 @@ SOURCES = {
                     sorted(os.listdir(HERE)),
                     np.load(HERE / "table.npy").tolist(),
                 ]
+
+            def resources(self):
+                folder = resources.files("data_model")
+                with open(folder / "labels.txt") as one, open(str(folder / "vocab" / "words.txt")) as two:
+                    return [one.read(), two.read(), folder == HERE, folder.joinpath("table.npy").exists()]
+
+            def resource(self):
+                return resources.files("data_model").joinpath("labels.txt").read_text()
 
             def fail(self):
                 raise RuntimeError("on purpose")
@@ -83,7 +92,9 @@ FILES = {
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "plain.pt"
-    return build_package(path, SOURCES, "data_model.net:make", extern=("os", "pathlib", "numpy", "io"))
+    return build_package(
+        path, SOURCES, "data_model.net:make", extern=("os", "importlib.**", "pathlib", "numpy", "io")
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +157,15 @@ def test_data_lies_beside_the_module_and_nothing_else_does(archive: Archive, ope
         ["labels.txt", "table.npy", "vocab"],
         [0, 1, 2],
     ]
+
+
+def test_importlibs_resources_are_the_files_beside_the_module(archive: Archive, open_archive: Open) -> None:
+    """They have paths, which are given to ``open`` and to C code."""
+    importer = open_archive(archive())
+    model = made(importer)
+    assert model.resources() == ["cat dog", "words", True, True]
+    importer.close()
+    assert model.resource() == "cat dog"
 
 
 def test_data_is_private_and_read_only(archive: Archive, open_archive: Open, scratch: Path) -> None:
