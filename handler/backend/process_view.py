@@ -52,7 +52,7 @@ class _Kept(NamedTuple):
     """Something that is exchanged: functions that read it and put it in place."""
 
     get: Callable[[], Any]
-    put: Callable[[Any], None]
+    put: Callable[[Any], object]
 
 
 def _logging() -> tuple[Any, ...]:
@@ -68,10 +68,11 @@ def _put_logging(state: tuple[Any, ...]) -> None:
         root.setLevel(level)
 
 
-def _put_gc(state: tuple[bool, tuple[int, int, int]]) -> None:
-    enabled, thresholds = state
+def _put_gc(state: tuple[bool, tuple[int, int, int], int]) -> None:
+    enabled, thresholds, flags = state
     (gc.enable if enabled else gc.disable)()
     gc.set_threshold(*thresholds)
+    gc.set_debug(flags)
 
 
 class _EventLoops(DefaultEventLoopPolicy):
@@ -105,8 +106,10 @@ def _global(module: str, name: str) -> _Kept:
 
 
 _KEPT = (
+    _global("sys", "stdin"),
     _global("sys", "stdout"),
     _global("sys", "stderr"),
+    _global("sys", "dont_write_bytecode"),
     _global("os", "environ"),  # a model may bind it to a dict of its own
     # Python's library derives these from environment variables once.
     _global("tempfile", "tempdir"),
@@ -115,7 +118,8 @@ _KEPT = (
     _Kept(_logging, _put_logging),
     _Kept(LogHandlers, LogHandlers.put),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
-    _Kept(lambda: (gc.isenabled(), gc.get_threshold()), _put_gc),
+    _Kept(lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _put_gc),
+    _Kept(threading.stack_size, threading.stack_size),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
     _Kept(sys.getswitchinterval, sys.setswitchinterval),
     _Kept(sys.get_int_max_str_digits, sys.set_int_max_str_digits),

@@ -254,6 +254,9 @@ class _RoutedText(io.TextIOWrapper):
         self.flush()
         return self.buffer
 
+    def reconfigure(self, **_: Any) -> None:
+        self.flush()
+
 
 def install() -> None:
     """Replace this interpreter's ``sys.stdout`` and ``sys.stderr``, and note which model starts a thread."""

@@ -145,25 +145,30 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         ("sys.getswitchinterval", "sys.setswitchinterval(value)", 0.5),
         ("sys.get_int_max_str_digits", "sys.set_int_max_str_digits(value)", 700),
         ("socket.getdefaulttimeout", "socket.setdefaulttimeout(value)", 5.0),
+        ("threading.stack_size", "threading.stack_size(value)", 1 << 20),
+        ("gc.get_debug", "gc.set_debug(value)", 4),
+        ("lambda: sys.stdin", "sys.stdin = value", "a stream"),
+        ("lambda: sys.dont_write_bytecode", "sys.dont_write_bytecode = value", "yes"),
     ],
 )
 def test_each_model_sets_the_interpreter_for_itself(
     session: InterpreterSession, get: str, put: str, value: object
 ) -> None:
     source = f"""
-import gc, socket, sys
+import gc, socket, sys, threading
 from {VIEW} import ProcessView
 setting, other = ProcessView(None), ProcessView(None)
-value, before = {value!r}, {get}()
+get = {get}
+value, before = {value!r}, get()
 with setting.entered():
     {put}
 seen = []
 for view in (other, setting, other):
     with view.entered():
-        seen.append({get}())
+        seen.append(get())
 setting.close()
 other.close()
-found = [one == [before, value, before][place] for place, one in enumerate(seen)] + [{get}() == before]
+found = [one == [before, value, before][place] for place, one in enumerate(seen)] + [get() == before]
 """
     assert _run(session, source) == [True] * 4
 

@@ -162,8 +162,17 @@ def _detach() -> None:
     gc.collect()
 
 
-@pytest.mark.parametrize(("end", "says"), [(_close, ""), (_wrap, "wrapped\n"), (_detach, "wrapped\n")])
-def test_a_model_ends_the_streams_for_nobody_else(
+def _reconfigure() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding="latin-1", errors="strict", newline="\r\n", write_through=False)
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [(_close, ""), (_wrap, "wrapped\n"), (_detach, "wrapped\n"), (_reconfigure, "")],
+)
+def test_a_model_ends_or_changes_the_streams_for_nobody_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], end: Callable[[], None], says: str
 ) -> None:
     with _installed(), _workers(tmp_path, 2) as (first, second):
@@ -171,10 +180,10 @@ def test_a_model_ends_the_streams_for_nobody_else(
             print("before", end="")
             end()
         with stdio.to_worker(*second.fds, "second"):
-            print("out")
-            print("err", file=sys.stderr)
+            print("→ out")
+            print("→ err", file=sys.stderr)
         assert (first.out, first.err) == ("before" + says, says)
-        assert (second.out, second.err) == ("out\n", "err\n")
+        assert (second.out, second.err) == ("→ out\n", "→ err\n")
 
 
 def test_asyncio_follows_its_call_and_threads_of_nobody_print_for_the_host(
