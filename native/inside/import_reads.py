@@ -2,7 +2,8 @@
 
 Example: ``os.environ["HF_HOME"] = folder`` before ``import transformers``. The library is imported once for
 all models, so the next model would use the first model's folder. Each model has its own ``os.environ``, so
-reads after the import are safe. A variable that a library sets during its import belongs to the library.
+reads after the import are safe. The same goes for a variable that the model removes. What a library sets or
+removes during its import belongs to the library.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def take_reads() -> list[str]:
 
 
 def note_reads(before: dict[bytes, bytes]) -> None:
-    """Start to record variables that differ from ``before`` and that the environment reads during imports.
+    """Start to record variables that models have changed and that the environment reads during imports.
 
     Call once per interpreter.
 
@@ -40,19 +41,26 @@ def note_reads(before: dict[bytes, bytes]) -> None:
             to it.
     """
     environ = type(os.environ)
-    stock, stock_set = environ.__getitem__, environ.__setitem__
+    stock, stock_set, stock_delete = environ.__getitem__, environ.__setitem__, environ.__delitem__
+    present = set(before)  # without those that libraries remove
 
     @functools.wraps(stock)
     def read(self: Any, name: Any) -> str:
         """Override of ``os.environ.__getitem__``."""
-        value = stock(self, name)
-        if sys._getframe(1).f_code in _ALL:
-            return value
-        if before.get(os.fsencode(name)) != os.fsencode(value):
-            library = _imported_library(sys._getframe(1))
-            if library is not None:
-                _noted.append(f"{library}, which has read its {name}")
+        try:
+            value = stock(self, name)
+        except KeyError:
+            if os.fsencode(name) in present:
+                note(name)
+            raise
+        if sys._getframe(1).f_code not in _ALL and before.get(os.fsencode(name)) != os.fsencode(value):
+            note(name)
         return value
+
+    def note(name: Any) -> None:
+        library = _imported_library(sys._getframe(2))
+        if library is not None:
+            _noted.append(f"{library}, which has read its {name}")
 
     @functools.wraps(stock_set)
     def write(self: Any, name: Any, value: Any) -> None:
@@ -61,8 +69,16 @@ def note_reads(before: dict[bytes, bytes]) -> None:
         if _imported_library(sys._getframe(1)) is not None:
             before[os.fsencode(name)] = os.fsencode(value)
 
+    @functools.wraps(stock_delete)
+    def delete(self: Any, name: Any) -> None:
+        """Override of ``os.environ.__delitem__``."""
+        stock_delete(self, name)
+        if _imported_library(sys._getframe(1)) is not None:
+            present.discard(os.fsencode(name))
+
     environ.__getitem__ = read  # type: ignore[method-assign]
     environ.__setitem__ = write  # type: ignore[method-assign]
+    environ.__delitem__ = delete  # type: ignore[method-assign]
 
 
 def _imported_library(frame: FrameType | None) -> str | None:

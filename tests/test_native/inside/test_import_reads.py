@@ -22,6 +22,8 @@ def session() -> Iterator[InterpreterSession]:
 
 
 BEGIN = """
+import os
+os.environ.update(dict.fromkeys((f"OF_{test}" for test in range(100, 200)), "x"))
 from interpool.native.inside import import_reads
 from interpool.native.upstream.cpython_private import environ_data
 import_reads.note_reads(environ_data())
@@ -45,16 +47,20 @@ LIBRARIES = {
     "reads_later": "import os\ndef value(): return os.environ.get('VARIABLE')",
     "sets": "import os\nos.environ.setdefault('VARIABLE', '1')\nVALUE = os.environ['VARIABLE']",
     "changes": "import os\nos.environ['VARIABLE'] = os.environ['VARIABLE'] + ':more'",
+    "removes": "import os\ndel os.environ['VARIABLE']\nVALUE = os.environ.get('VARIABLE')",
     "loads": "import os\ndef load(): os.environ['VARIABLE'] = 'x'",
 }
 
 
-_tests = itertools.count()
+_tests = itertools.count(1)
 
 
-def _noted(session: InterpreterSession, folder: Path, handler: str) -> list[str]:
-    """What is noted of a handler; its libraries and the variable are of no other's."""
-    test = str(next(_tests))
+def _noted(session: InterpreterSession, folder: Path, handler: str, present: bool = False) -> list[str]:
+    """What is noted of a handler; its libraries and the variable are of no other's.
+
+    ``present``: whether the process was started with the variable.
+    """
+    test = str(next(_tests) + 100 * present)
     library, model = folder / "library", folder / "model"
     library.mkdir()
     model.mkdir()
@@ -88,6 +94,30 @@ def test_what_a_library_reads_of_the_models_is_noted(
     assert f"{library}, which has read its OF" in _noted(session, tmp_path, handler)
 
 
+@pytest.mark.parametrize("library", ["reads", "asks", "sets"])
+@pytest.mark.parametrize("removes", ["del os.environ['VARIABLE']", "os.environ.pop('VARIABLE', None)"])
+def test_a_variable_that_the_model_removes_and_a_library_looks_for_is_noted(
+    session: InterpreterSession, tmp_path: Path, removes: str, library: str
+) -> None:
+    handler = f"{removes}\nimport {library}"
+    assert _noted(session, tmp_path, handler, present=True) == [f"{library}, which has read its OF"]
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "import reads",
+        "import removes",
+        "import removes\nimport reads",
+        "import reads\ndel os.environ['VARIABLE']",
+    ],
+)
+def test_a_variable_that_is_there_or_that_a_library_removes_is_not(
+    session: InterpreterSession, tmp_path: Path, handler: str
+) -> None:
+    assert _noted(session, tmp_path, handler, present=True) == []
+
+
 @pytest.mark.parametrize(
     "handler",
     [
@@ -97,6 +127,7 @@ def test_what_a_library_reads_of_the_models_is_noted(
         "import reads_later\nos.environ['VARIABLE'] = 'x'\nreads_later.value()",
         "import sets",
         "import sets\nimport reads",
+        "import sets\ndel os.environ['VARIABLE']\nimport reads",
     ],
 )
 def test_what_libraries_read_of_their_own_is_not(
