@@ -127,6 +127,7 @@ _KEPT = (
     _Kept(start_method, set_start_method),
     _Kept(socket.getdefaulttimeout, socket.setdefaulttimeout),
     _Kept(backend_settings, replace_backend_settings),
+    _Kept(torch.is_anomaly_enabled, lambda enabled: torch.set_anomaly_enabled(enabled, check_nan=False)),
 )
 _initial: tuple[Any, ...] = ()  # before any model
 _current: ProcessView | None = None

@@ -147,6 +147,7 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         ("socket.getdefaulttimeout", "socket.setdefaulttimeout(value)", 5.0),
         ("threading.stack_size", "threading.stack_size(value)", 1 << 20),
         ("gc.get_debug", "gc.set_debug(value)", 4),
+        ("torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly(value, check_nan=False)", True),
         ("lambda: sys.stdin", "sys.stdin = value", "a stream"),
         ("lambda: sys.dont_write_bytecode", "sys.dont_write_bytecode = value", "yes"),
     ],
@@ -155,7 +156,7 @@ def test_each_model_sets_the_interpreter_for_itself(
     session: InterpreterSession, get: str, put: str, value: object
 ) -> None:
     source = f"""
-import gc, socket, sys, threading
+import gc, socket, sys, threading, torch
 from {VIEW} import ProcessView
 setting, other = ProcessView(None), ProcessView(None)
 get = {get}
