@@ -1,8 +1,9 @@
 """Isolates what a model changes, while it is loaded, of things that its interpreter finds by name.
 
-These are loggers, the classes that ``torch.load`` may make, and what TorchScript has compiled. In a process
-of its own, a model's changes of them affect no other model. Most models change no loggers. So the changes of
-a load are noted once and exchanged with the view (``process_view``); all others stay in place for all models.
+These are loggers and their handlers, the classes that ``torch.load`` may make, and what TorchScript has
+compiled. In a process of its own, a model's changes of them affect no other model. Most models change no
+loggers. So the changes of a load are noted once and exchanged with the view (``process_view``); all others
+stay in place for all models.
 
 A library that several models import sets up its loggers once, when the first model imports it. So all models
 share what has the name of such a module.
@@ -10,12 +11,15 @@ share what has the name of such a module.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, Self
+from weakref import WeakSet
 
 from interpool.native.inside import module_scope
+from interpool.native.upstream.cpython_private import LogHandlers
 from interpool.native.upstream.torch_private import (
     MANGLED,
     ScriptState,
@@ -142,6 +146,33 @@ def _state(subject: Any) -> _State:
     return _HandlerState.of(subject)
 
 
+class Handlers(_Exchanged):
+    """The handlers that ``logging.config`` closes if the model uses it: its own, not its neighbours'."""
+
+    def __init__(self) -> None:
+        own = LogHandlers.copied()
+        self._references = own.references
+        self._other = own.exchange()
+        _handlers.add(self)
+
+    def _exchange(self) -> None:
+        self._other = self._other.exchange()
+
+    def close(self) -> None:
+        """Write what they hold, and close them."""
+        logging.shutdown(self._references)
+
+
+_handlers: WeakSet[Handlers] = WeakSet()
+
+
+@atexit.register
+def _close_handlers() -> None:
+    # Python closes only those that it knew before any model.
+    for handlers in list(_handlers):
+        handlers.close()
+
+
 class SafeGlobals:
     """The model's own classes and functions that it has allowed for ``torch.load``, by their names."""
 
@@ -215,4 +246,4 @@ def _is_of_environment(name: str) -> bool:
     return module is not None and not module_scope.is_own(top, module)
 
 
-KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, SafeGlobals, TreeClasses, Script)
+KINDS: tuple[Callable[[], Changes], ...] = (LoggerChanges, Handlers, SafeGlobals, TreeClasses, Script)

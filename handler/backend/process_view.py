@@ -13,17 +13,19 @@ all models see what one model writes to ``os.environ``; Python code sees the val
 from __future__ import annotations
 
 import asyncio
-import atexit
 import gc
 import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -31,7 +33,6 @@ import torch
 from interpool.handler.backend import own_changes
 from interpool.native.inside import import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
-    LogHandlers,
     environ_data,
     event_loop_policies,
     globals_of,
@@ -96,27 +97,30 @@ class _EventLoops(DefaultEventLoopPolicy):
             view.loop, view.loop_is_set = loop, True
 
 
-def _global(module: str, name: str) -> _Kept:
-    """Exchange a global of a module, which need not be imported. It is None if it is not set."""
+def _global(module: ModuleType, name: str) -> _Kept:
+    contents = vars(module)
+    return _Kept(partial(contents.get, name), partial(contents.__setitem__, name))
 
-    def put(value: Any) -> None:
-        globals_of(module)[name] = value
 
-    return _Kept(lambda: globals_of(module).get(name), put)
+def _opener() -> Any:
+    return globals_of("urllib.request").get("_opener")
+
+
+def _put_opener(opener: Any) -> None:
+    globals_of("urllib.request")["_opener"] = opener
 
 
 _KEPT = (
-    _global("sys", "stdin"),
-    _global("sys", "stdout"),
-    _global("sys", "stderr"),
-    _global("sys", "dont_write_bytecode"),
-    _global("os", "environ"),  # a model may bind it to a dict of its own
+    _global(sys, "stdin"),
+    _global(sys, "stdout"),
+    _global(sys, "stderr"),
+    _global(sys, "dont_write_bytecode"),
+    _global(os, "environ"),  # a model may bind it to a dict of its own
     # Python's library derives these from environment variables once.
-    _global("tempfile", "tempdir"),
-    _global("urllib.request", "_opener"),
+    _global(tempfile, "tempdir"),
+    _Kept(_opener, _put_opener),
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
-    _Kept(LogHandlers, LogHandlers.put),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
     _Kept(lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _put_gc),
     _Kept(threading.stack_size, threading.stack_size),
@@ -264,7 +268,6 @@ class ProcessView:
         elif not _initial:
             set_event_loop_policy(_EventLoops())
             _undo_changes_of_neighbours()
-            atexit.register(LogHandlers.close_all)
             _initial = found = tuple(kept.get() for kept in _KEPT)
             import_reads.note_reads(environ_data().copy())
         self._exchange(self._state or _initial)

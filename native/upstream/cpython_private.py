@@ -12,15 +12,15 @@ import linecache
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from interpool.native.upstream.private_names import PrivateName, problems
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
-    from weakref import ref
+    from typing import Self
+    from weakref import WeakValueDictionary, ref
     from zipfile import ZipFile
 
 PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
@@ -99,7 +99,7 @@ NAMES = (
     PrivateName("locale:_setlocale", "inside/process_guards.py: the process's locale is the host's"),
     PrivateName("warnings:_processoptions", "handler/backend/service.py heeds PYTHONWARNINGS", ("args",)),
     PrivateName("warnings:_filters_mutated", "the same for its own filters of warnings"),
-    PrivateName("logging:_handlers", "handler/backend/process_view.py: each model's handlers, by name"),
+    PrivateName("logging:_handlers", "handler/backend/own_changes.py: each model's handlers, by name"),
     PrivateName("logging:_handlerList", "the same, for logging.shutdown"),
     PrivateName(
         "logging.config:_clearExistingHandlers",
@@ -329,35 +329,27 @@ def event_loop_policies() -> tuple[Any, Callable[[], Any], Callable[[Any], None]
         return asyncio.DefaultEventLoopPolicy, asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
 
 
-class LogHandlers:
-    """The handlers that ``logging.config`` closes when it configures, and Python when it ends."""
+class LogHandlers(NamedTuple):
+    """The handlers that ``logging.config`` closes when it configures: by their names, and all."""
 
-    def __init__(self) -> None:
+    by_name: WeakValueDictionary[str, logging.Handler]
+    references: list[ref[logging.Handler]]
+
+    @classmethod
+    def copied(cls) -> Self:
+        """Return copies of what is in place."""
         import logging
 
-        self._by_name = logging._handlers.copy()  # type: ignore[attr-defined]
-        self._references: list[ref[logging.Handler]] = logging._handlerList[:]  # type: ignore[attr-defined]
-        _log_handlers.add(self)
+        return cls(logging._handlers.copy(), logging._handlerList[:])  # type: ignore[attr-defined]
 
-    def put(self) -> None:
-        """Restore them."""
+    def exchange(self) -> LogHandlers:
+        """Put these in place; returns the previous ones."""
         import logging
 
-        logging._handlers.clear()  # type: ignore[attr-defined]
-        logging._handlers.update(self._by_name)  # type: ignore[attr-defined]
-        alive = [each for each in self._references if each() is not None]
-        logging._handlerList[:] = alive  # type: ignore[attr-defined]
-
-    @staticmethod
-    def close_all() -> None:
-        """Close the handlers of all objects of this class, as Python does at its end with those in place."""
-        import logging
-
-        for each in list(_log_handlers):
-            logging.shutdown(each._references)
-
-
-_log_handlers: WeakSet[LogHandlers] = WeakSet()
+        module: Any = logging
+        before = LogHandlers(module._handlers, module._handlerList)
+        module._handlers, module._handlerList = self
+        return before
 
 
 def start_method() -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
+import functools
 import operator
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -654,31 +655,32 @@ def tree_classes() -> dict[str, type]:
     return _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
 
 
-_BACKEND_SETTINGS = ("_is_fastpath_enabled", "enabled", "strategy")
-"""Settings of ``torch.backends`` that are in Python, and not in torch's ``at::Context``."""
+_UNSET: Any = object()
 
 
-def backend_settings() -> list[dict[str, Any]]:
-    """Return the settings of ``torch.backends`` that torch keeps in Python."""
-    names = _BACKEND_SETTINGS
-    return [{name: contents[name] for name in names if name in contents} for contents in _python_backends()]
+def backend_settings() -> list[Any]:
+    """Return the settings of ``torch.backends`` that are in Python, and not in torch's ``at::Context``."""
+    return [contents.get(name, _UNSET) for contents, name in _python_backends()]
 
 
-def replace_backend_settings(settings: list[dict[str, Any]]) -> None:
+def replace_backend_settings(settings: list[Any]) -> None:
     """Restore a result of ``backend_settings``."""
-    for contents, kept in zip(_python_backends(), settings, strict=True):
-        contents.update(kept)
-        for name in _BACKEND_SETTINGS:
-            if name not in kept:
-                contents.pop(name, None)
+    for (contents, name), value in zip(_python_backends(), settings, strict=True):
+        if value is _UNSET:
+            contents.pop(name, None)
+        else:
+            contents[name] = value
 
 
-def _python_backends() -> list[dict[str, Any]]:
+@functools.cache
+def _python_backends() -> list[tuple[dict[str, Any], str]]:
     import torch
 
     backends: Any = torch.backends
     # An object replaces the module ``opt_einsum``. Assignments go to the object, ``set_flags`` to the module.
-    return [vars(each) for each in (backends.mha, backends.opt_einsum, backends.opt_einsum.m)]
+    einsum = [vars(backends.opt_einsum), vars(backends.opt_einsum.m)]
+    places = [(contents, name) for contents in einsum for name in ("enabled", "strategy")]
+    return [(vars(backends.mha), "_is_fastpath_enabled"), *places]
 
 
 class ScriptState(NamedTuple):
