@@ -76,6 +76,12 @@ def _put_gc(state: tuple[bool, tuple[int, int, int], int]) -> None:
     gc.set_debug(flags)
 
 
+def _stack_size() -> int:
+    size = threading.stack_size()  # this sets the default size
+    threading.stack_size(size)
+    return size
+
+
 class _EventLoops(DefaultEventLoopPolicy):
     """Gives a call its model's event loop, and makes one if needed, as in the main thread of a worker."""
 
@@ -123,7 +129,7 @@ _KEPT = (
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
     _Kept(lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _put_gc),
-    _Kept(threading.stack_size, threading.stack_size),
+    _Kept(_stack_size, threading.stack_size),
     _Kept(sys.getrecursionlimit, sys.setrecursionlimit),
     _Kept(sys.getswitchinterval, sys.setswitchinterval),
     _Kept(sys.get_int_max_str_digits, sys.set_int_max_str_digits),

@@ -145,7 +145,7 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         ("sys.getswitchinterval", "sys.setswitchinterval(value)", 0.5),
         ("sys.get_int_max_str_digits", "sys.set_int_max_str_digits(value)", 700),
         ("socket.getdefaulttimeout", "socket.setdefaulttimeout(value)", 5.0),
-        ("threading.stack_size", "threading.stack_size(value)", 1 << 20),
+        ("stack_size", "threading.stack_size(value)", 1 << 20),
         ("gc.get_debug", "gc.set_debug(value)", 4),
         ("torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly(value, check_nan=False)", True),
         ("lambda: sys.stdin", "sys.stdin = value", "a stream"),
@@ -159,6 +159,12 @@ def test_each_model_sets_the_interpreter_for_itself(
 import gc, socket, sys, threading, torch
 from {VIEW} import ProcessView
 setting, other = ProcessView(None), ProcessView(None)
+
+def stack_size():
+    size = threading.stack_size()  # this sets the default size
+    threading.stack_size(size)
+    return size
+
 get = {get}
 value, before = {value!r}, get()
 with setting.entered():
