@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from interpool.archiver_ext.mar.reading import MAR_MANIFEST, FoundArchive, find_archive, tgz_errors
+from interpool.archiver_ext.mar.reading import (
+    MAR_MANIFEST,
+    FoundArchive,
+    find_archive,
+    tgz_errors,
+    tgz_members,
+)
 from interpool.native.archive.bounded import LARGEST
 from interpool.native.archive.format import Manifest
 from interpool.native.archive.reader import Record, read_manifest, read_records
@@ -22,6 +27,7 @@ from interpool.native.errors import ManifestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from tarfile import TarInfo
 
 MarFormat = Literal["default", "zip-store", "tgz", "no-archive"]
 
@@ -102,11 +108,11 @@ def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
             str(file.relative_to(path)): file.lstat().st_size for file in path.rglob("*") if file.is_file()
         }
     elif found.format == "tgz":
-        with tgz_errors(path), tarfile.open(path) as tar:
+        with tgz_errors(path), path.open("rb") as file:
             files = {
-                "/".join(PurePosixPath(member.name).parts[1:]): member.size
-                for member in tar
-                if member.isreg()
+                _name_beside(member): member.size
+                for member, inside in tgz_members(path, file)
+                if inside is not None
             }
     else:
         with zipfile.ZipFile(path) as outer:
@@ -117,6 +123,11 @@ def _wrapping(path: Path, found: FoundArchive) -> Wrapping | None:
     around = (model["serializedFile"], MAR_MANIFEST)
     beside = {name: size for name, size in sorted(files.items()) if name not in around}
     return Wrapping(formats[found.format], model, beside)
+
+
+def _name_beside(member: TarInfo) -> str:
+    """Return the member's name below the model's directory."""
+    return "/".join(PurePosixPath(member.name).parts[1:])
 
 
 def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
@@ -138,11 +149,10 @@ def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
         with file.open("rb") as content:
             return content.read(most)
     if wrapping.archive_format == "tgz":
-        with tarfile.open(path) as tar:
-            for member in tar:
-                if member.isreg() and "/".join(PurePosixPath(member.name).parts[1:]) == name:
-                    inside = tar.extractfile(member)
-                    return inside.read(most) if inside is not None else None
+        with tgz_errors(path), path.open("rb") as packed:
+            for member, inside in tgz_members(path, packed):
+                if inside is not None and _name_beside(member) == name:
+                    return inside.read(most)
         return None
     try:
         with zipfile.ZipFile(path) as outer, outer.open(name) as inner:

@@ -200,45 +200,59 @@ def _in_tgz(path: Path, file: IO[bytes]) -> Iterator[FoundArchive]:
         with tgz_errors(path):
             root, manifest = _tgz_manifest(path, file)
             name = _serialized_file(manifest, path)
-            file.seek(0)
             inner = _tgz_member(path, file, root, name, stack)
         yield FoundArchive(f"{path} ({name} in it)", inner, Path(inner.name), "tgz", manifest)
 
 
 def _tgz_member(path: Path, file: IO[bytes], root: str, name: str, stack: contextlib.ExitStack) -> IO[bytes]:
-    with tarfile.open(fileobj=file, mode="r|gz") as members:
-        for member in _members(path, members):
-            if _clean(member.name) != f"{root}{name}":
-                continue
-            inside = members.extractfile(member) if member.isreg() else None
-            if inside is None:
-                raise StructureError(f"{path}: {name} is a link or a directory, not an archive", "mar-link")
-            _refuse_bomb(path, name, os.fstat(file.fileno()).st_size, member.size)
-            inner = stack.enter_context(_own_file(path, member.size))
-            _copy(path, name, inside, inner, member.size)
-            return inner
+    for member, inside in tgz_members(path, file):
+        if _clean(member.name) != f"{root}{name}":
+            continue
+        if inside is None:
+            raise StructureError(f"{path}: {name} is a link or a directory, not an archive", "mar-link")
+        inner = stack.enter_context(_own_file(path, member.size))
+        _copy(path, name, inside, inner, member.size)
+        return inner
     raise ManifestError(f"{path}: its manifest names no serialized file in it ({name})", "mar")
 
 
 def _tgz_manifest(path: Path, file: IO[bytes]) -> tuple[str, dict[str, Any]]:
-    with tarfile.open(fileobj=file, mode="r|gz") as members:
-        for member in _members(path, members):
-            name = _clean(member.name)
-            root, _, rest = name.rpartition(MAR_MANIFEST)
-            if not rest and name.endswith(MAR_MANIFEST) and root.count("/") <= 1 and member.isreg():
-                inside = members.extractfile(member)
-                assert inside is not None
-                return root, _parse(inside.read(_MANIFEST_LIMIT + 1), path)
+    for member, inside in tgz_members(path, file):
+        name = _clean(member.name)
+        root, _, rest = name.rpartition(MAR_MANIFEST)
+        if not rest and name.endswith(MAR_MANIFEST) and root.count("/") <= 1 and inside is not None:
+            return root, _parse(inside.read(_MANIFEST_LIMIT + 1), path)
     raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is not a TorchServe model", "mar")
 
 
-def _members(path: Path, members: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    for count, member in enumerate(members, 1):
-        if count > _MEMBER_LIMIT:
-            raise StructureError(
-                f"{path} holds more than {_MEMBER_LIMIT} files; a .mar has a handful", "mar-count"
-            )
-        yield member
+def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """Yield the members of a .tar.gz, each with its content, or None if it is no plain file.
+
+    A content can be read until the next member is taken.
+
+    Args:
+        path: of the .tar.gz, for messages.
+        file: its bytes, which are read from the start.
+
+    Raises:
+        StructureError: it has too many members, or one whose size cannot be.
+        tarfile.TarError: it is damaged, as by the other errors that ``tgz_errors`` takes.
+    """
+    file.seek(0)
+    packed_size = os.fstat(file.fileno()).st_size
+    with tarfile.open(fileobj=file, mode="r|gz") as members:
+        for count, member in enumerate(members, 1):
+            if count > _MEMBER_LIMIT:
+                raise StructureError(
+                    f"{path} holds more than {_MEMBER_LIMIT} files; a .mar has a handful", "mar-count"
+                )
+            # tarfile goes to the place of the next member without asking whether the file reaches so far.
+            if member.size < 0:
+                raise StructureError(f"{path}: {member.name} in it has a size below 0", "mar-size")
+            _refuse_bomb(path, member.name, packed_size, member.size)
+            # The parts of a sparse file may be anywhere.
+            plain = member.isreg() and not member.issparse()
+            yield member, members.extractfile(member) if plain else None
 
 
 def _clean(name: str) -> str:
