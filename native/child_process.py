@@ -93,7 +93,7 @@ class Child(Generic[Result]):
         self._results = results
         self._stderr = stderr
         self._type = result
-        self._buffer = b""
+        self._buffer = bytearray()
         self._poll = select.poll()  # select() does not support the many descriptors of a server
         self._poll.register(results, select.POLLIN)
 
@@ -107,7 +107,9 @@ class Child(Generic[Result]):
             ChildError: the child has ended, or gave no result in time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while b"\n" not in self._buffer:
+        searched = 0  # bytes
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
             left = _POLL_SECONDS if deadline is None else min(_POLL_SECONDS, deadline - time.monotonic())
             if left <= 0:
                 self._process.kill()
@@ -120,7 +122,8 @@ class Child(Generic[Result]):
                 self._wait_for_end(deadline)
             if (ended or readable) and not chunk:
                 raise self._ended()
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         try:
             found: Result = typed(strict_loads(line), self._type)
         except BadJson as error:

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import textwrap
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,8 @@ MODULE = """
             case "count":
                 yield Result("one")
                 yield Result("two")
+            case "write much":
+                yield Result("x" * (48 << 20))
             case "raise":
                 raise LookupError("of its own")
             case "kill":
@@ -110,6 +113,12 @@ def test_results_come_one_after_the_other_and_then_no_more() -> None:
         assert [child.result().said for _ in range(2)] == ["one", "two"]
         with pytest.raises(ChildError, match="ended with status 0 and no answer"):
             child.result()
+
+
+def test_a_large_result_is_read_in_a_time_that_grows_as_its_size() -> None:
+    before = time.process_time()
+    assert len(run(PROGRAM, Job("write much")).said) == 48 << 20
+    assert time.process_time() - before < 5
 
 
 def test_a_process_with_many_open_files_can_have_children() -> None:
