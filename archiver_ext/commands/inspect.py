@@ -176,10 +176,10 @@ def _bytes(size: int) -> str:
 
 def _signature(inputs: Any) -> str:
     """Format example inputs in one line: ``(float32[1, 3], str), mask=bool[1]``."""
-    if not isinstance(inputs, dict):
+    if inputs is None:
         return "not recorded"
-    given = [_value(each) for each in inputs.get("args") or []]
-    given += [f"{name}={_value(each)}" for name, each in (inputs.get("kwargs") or {}).items()]
+    given = [_value(each) for each in inputs["args"]]
+    given += [f"{name}={_value(each)}" for name, each in inputs["kwargs"].items()]
     return f"({', '.join(given)})"
 
 

@@ -163,7 +163,7 @@ def curl_line(archive: Path) -> str:
     content_type, body = request_of(archive)
     if not content_type:
         return ""
-    url = shlex.quote(f"{addresses()[0]}/predictions/{quote(_served_name(archive))}")
+    url = shlex.quote(f"{addresses()[0]}/predictions/{quote(_served_name(archive), errors='replace')}")
     asked = f"curl -sS -X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
     try:
         text = body.decode()

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from interpool.archiver_ext.mar.reading import (
     MAR_MANIFEST,
+    ZIP_ERRORS,
     FoundArchive,
     find_archive,
     tgz_errors,
@@ -144,7 +144,7 @@ def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
     most = LARGEST + 1
     if wrapping.archive_format == "no-archive":
         file = path / name
-        if not file.is_file():
+        if not os.path.isfile(file):
             return None
         with file.open("rb") as content:
             return content.read(most)
@@ -157,5 +157,5 @@ def read_beside(path: Path, wrapping: Wrapping, name: str) -> bytes | None:
     try:
         with zipfile.ZipFile(path) as outer, outer.open(name) as inner:
             return inner.read(most)
-    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+    except (KeyError, *ZIP_ERRORS):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from interpool.native.archive.manifest_names import RULE, require_inside
 from interpool.native.archive.zip_structure import MOST_RATIO
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAR_MANIFEST = "MAR-INF/MANIFEST.json"
+
+ZIP_ERRORS: Final = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError,
+)  # fmt: skip
+"""What zipfile raises when it reads a damaged or unsupported member."""
 
 _MANIFEST_LIMIT = 1 << 20
 _MEMBER_LIMIT = 100_000
@@ -83,7 +89,7 @@ def _ordinary(path: Path) -> str:
 
 @contextlib.contextmanager
 def _find(path: Path) -> Iterator[FoundArchive]:
-    if path.is_dir():
+    if os.path.isdir(path):
         with _in_directory(path) as found:
             yield found
         return
@@ -109,11 +115,9 @@ def _find(path: Path) -> Iterator[FoundArchive]:
 def _open(path: Path, shown: str) -> IO[bytes]:
     try:
         # O_NONBLOCK: opening a pipe would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        if not path.is_symlink():
-            raise ArchiveError(f"{shown}: cannot be read ({error.strerror})", "unreadable") from None
-        return _open(path.resolve(), shown)
+        raise ArchiveError(f"{shown}: cannot be read ({error.strerror})", "unreadable") from None
     file = open(descriptor, "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
@@ -137,13 +141,13 @@ def _in_directory(path: Path) -> Iterator[FoundArchive]:
 
 def _plain(file: Path, model: Path) -> IO[bytes]:
     """Open a file of a no-archive directory, which must be no link."""
-    if file.is_symlink() or (file.parent.is_symlink() and file.parent != model):
+    if os.path.islink(file) or (file.parent != model and os.path.islink(file.parent)):
         raise StructureError(
             f"{model}: {file.relative_to(model)} is a link: what it leads to is not part of the model. "
             "Put the file itself there",
             "mar-link",
         )
-    if not file.exists():
+    if not os.path.exists(file):
         raise ManifestError(
             f"{model}: it has no {file.relative_to(model)}: it is not a TorchServe model", "mar"
         )
@@ -180,7 +184,7 @@ def _zip_bytes(path: Path, outer: zipfile.ZipFile, name: str) -> bytes:
 def _zip_errors(path: Path, name: str) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except ZIP_ERRORS as error:
         raise StructureError(f"{path}: {name} in it is damaged ({error}). Copy it again", "mar") from None
 
 
@@ -189,7 +193,7 @@ def tgz_errors(path: Path) -> Iterator[None]:
     """Raise StructureError if what is read inside shows that the .tar.gz at ``path`` is damaged."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
         raise StructureError(f"{path} is a damaged .tar.gz ({error}). Copy it again", "mar") from None
 
 
@@ -297,16 +301,36 @@ def _refuse_bomb(path: Path, name: str, packed_size: int, size: int) -> None:
 
 @contextlib.contextmanager
 def _own_file(path: Path, size: int) -> Iterator[IO[bytes]]:
-    free = shutil.disk_usage(tempfile.gettempdir()).free
+    with _storing(path):
+        free = shutil.disk_usage(tempfile.gettempdir()).free
     if size > free:
         raise StructureError(
             f"{path}: the archive in it says that it has {size:,} bytes; {tempfile.gettempdir()} has room "
             f"for {free:,}. If it is really that large, set TMPDIR to a larger place",
             "mar-size",
         )
-    # It has mode 0600, and a name because the self-test opens it in another process.
-    with tempfile.NamedTemporaryFile(prefix="interpool-", suffix=".ptpkg") as file:
+    with _storing(path):
+        # It has mode 0600, and a name because the self-test opens it in another process.
+        file = tempfile.NamedTemporaryFile(prefix="interpool-", suffix=".ptpkg")  # noqa: SIM115
+    try:
         yield file
+    finally:
+        # This fails only if an earlier write, which was reported, failed.
+        with contextlib.suppress(OSError):
+            file.close()
+
+
+@contextlib.contextmanager
+def _storing(path: Path) -> Iterator[None]:
+    """Raise ArchiveError if the temporary file cannot be made or written."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(
+            f"{path}: the archive in it cannot be copied to a temporary file ({error}). Set TMPDIR to a "
+            "place with room",
+            "mar-copy",
+        ) from None
 
 
 def _copy(path: Path, name: str, source: IO[bytes], target: IO[bytes], size: int) -> None:
@@ -315,8 +339,10 @@ def _copy(path: Path, name: str, source: IO[bytes], target: IO[bytes], size: int
         left -= len(chunk)
         if left < 0:
             break
-        target.write(chunk)
+        with _storing(path):
+            target.write(chunk)
     if left:
         raise StructureError(f"{path}: {name} in it is not of the size that it says", "mar-size")
-    target.flush()
+    with _storing(path):
+        target.flush()
     target.seek(0)

@@ -95,7 +95,10 @@ def repeat_request(
     """
     asked = CalledModel(make, kind, held, test, serving)
     part = request["part"]
-    expected = asked.expected if part is None else _part(asked.expected, part, kind)
+    try:
+        expected = asked.expected if part is None else _part(asked.expected, part, kind)
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return [f"the self-test's answer has no part {part}, which the request should get"]
     try:
         with asking(asked, serving["batches"], serving["parts"]) as ask:
             (got,) = ask([Form(request["content_type"], body)])

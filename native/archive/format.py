@@ -260,7 +260,8 @@ def _check_values(manifest: Manifest) -> None:
         good = bool(where["resource"]) and all(part not in ("", ".", "..") for part in parts)
         good = good and not set("/\\\0") & set(where["package"] + where["resource"])
         _require(good, "resource", f"names {shown(where['resource'])} in package {shown(where['package'])}")
-    request, test = manifest["request"], manifest["self_test"]
+    request, test, inputs = manifest["request"], manifest["self_test"], manifest["inputs"]
+    _require(inputs is None or _are_inputs(inputs), "inputs", "describes its example inputs in no known form")
     good = manifest["serving"]["parts"] is None or _are_parts(manifest["serving"]["parts"])
     _require(good, "serving", "divides a batch's answer in a way that cannot be")
     if request is not None:
@@ -275,6 +276,12 @@ def _check_values(manifest: Manifest) -> None:
         _require(0 <= test["seed"] < 1 << 63, "self_test", "gives its self-test a seed that cannot be")
         good = is_tolerance(test["rtol"]) and is_tolerance(test["atol"])
         _require(good, "self_test", "gives its self-test a tolerance that cannot be")
+
+
+def _are_inputs(inputs: Any) -> bool:
+    if not isinstance(inputs, dict):
+        return False
+    return isinstance(inputs.get("args"), list) and isinstance(inputs.get("kwargs"), dict)
 
 
 def _are_parts(parts: Any, depth: int = 0) -> bool:

@@ -280,3 +280,11 @@ def test_mappings_and_named_tuples_are_divided(kind: EntryKind) -> None:
     model = forward(lambda x: {"double": x * 2, "parts": (x, x.sum(-1))})
     found = works(model, torch.rand(2, 3), kind=kind)
     assert found.batches == ("stack" if kind == "module" else "each")
+
+
+@pytest.mark.parametrize("part", [99, 10**40])
+def test_a_request_for_a_part_that_the_answer_lacks_is_said(part: int) -> None:
+    request: Any = {"content_type": "application/json", "part": part, "package": "p", "resource": "r"}
+    held = {"args": (torch.ones(1, 2),), "kwargs": {}, "expected": torch.ones(1, 2)}
+    said = repeat_request(nn.ReLU, "module", held, TEST, SERVED_PLAINLY, request, b"[1.0, 1.0]")
+    assert said == [f"the self-test's answer has no part {part}, which the request should get"]

@@ -94,6 +94,8 @@ MANIFEST_CASES = [
          _says(entry={"package": "model", "resource": "other.pkl", "kind": "module"})),
     Case("entry by a path", "load a pickle outside of the archive", "manifest", "resource",
          _says(entry={"package": "..", "resource": "../../model.pkl", "kind": "module"})),
+    Case("example inputs that are no arguments", "crash who shows them", "manifest", "inputs",
+         _says(inputs={"args": 5, "kwargs": {}})),
     Case("data that is not there", "be looked for on the server", "manifest", "data",
          _says(data=["../../etc/passwd"])),
     Case("global that is none", "match more than one name", "manifest", "globals", _says(globals=["os.*:*"])),
