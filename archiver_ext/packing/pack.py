@@ -46,10 +46,11 @@ def _taking(keywords: Callable[Given, PackKeywords]) -> _Pack[Given]:
         given = keywords(*args, **kwargs)
         target = Path(output).absolute()
         real = Path(os.path.realpath(target))  # keep a symbolic link
-        if real.is_dir() or not real.parent.is_dir():
-            raise PackError(
-                f"cannot write {output}: {real.parent} must be a directory, and {real.name} a file in it"
-            )
+        # A device or a pipe would be replaced by a file.
+        if os.path.exists(real) and not real.is_file():
+            raise PackError(f"cannot write {output}: it exists, and is no file; give another -o")
+        if not real.parent.is_dir():
+            raise PackError(f"cannot write {output}: {real.parent} must be a directory")
         with workdir_for(real) as workdir:
             report = build_and_try(spec, given, workdir)
             packed = workdir / ARCHIVE_NAME

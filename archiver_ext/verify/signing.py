@@ -179,6 +179,8 @@ def _opened(archive: Path) -> Iterator[IO[bytes]]:
 def _replace_signature(source: IO[bytes], archive: Path, target: Path, bundle: bytes) -> None:
     """Write the archive with this signature as its last member, and rename it; keep a symbolic link."""
     real = Path(os.path.realpath(target))
+    if os.path.exists(real) and not real.is_file():  # a device or a pipe would be replaced by a file
+        raise ArchiveError(f"{target} cannot be written: it exists, and is no file", "unwritable")
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{real.name}.", dir=real.parent)
     except OSError as error:

@@ -107,6 +107,10 @@ def test_archive_that_does_not_load_is_refused_with_advice(
 def test_output_that_cannot_be_written_is_refused_before_building(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="must be a directory"):
         pack("a:b", tmp_path / "missing" / "m.ptpkg", root=tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for there in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(PackError, match=f"cannot write {there}: it exists, and is no file"):
+            pack("a:b", there, root=tmp_path)
     with pytest.raises(PackError, match="is not a directory"):
         pack("a:b", tmp_path / "m.ptpkg", root=tmp_path / "missing")
     with pytest.raises(PackError, match="--atol nan: it must be a number"):

@@ -112,6 +112,13 @@ def test_a_disk_without_room_leaves_the_archive_as_it_is(
     assert [path.name for path in tmp_path.iterdir()] == ["m.ptpkg"]
 
 
+def test_a_pipe_is_not_replaced(archive: Path, keys: Keys, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArchiveError, match="pipe cannot be written: it exists, and is no file"):
+        sign_archive(archive, keys[0], output=tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_what_is_not_what_its_manifest_says_is_not_signed(archive: Path, keys: Keys, tmp_path: Path) -> None:
     replace_bytes(archive, "proving_model.py", b"* 1.0", b"* 2.0")
     before = archive.read_bytes()
