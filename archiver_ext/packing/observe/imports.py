@@ -25,7 +25,8 @@ class ImportSite:
             ``a``.
         line: line number, from 1.
         text: the line, stripped.
-        guarded: inside ``try`` or ``if TYPE_CHECKING``, so that it may fail.
+        guarded: inside ``try``, or an ``if`` that every server decides as this machine does, so that it may
+            fail.
         dynamic: an ``importlib.import_module`` call with a literal name. A relative name needs
             ``__package__``, a literal, or a package's ``__name__`` as its package.
         lazy: in a function's body, so that importing the module does not run it.
@@ -54,6 +55,9 @@ def find_imports(source: str, module: str, is_package: bool) -> list[ImportSite]
     return list(_Walker(module, is_package, lines_of(source)).walk(tree, guarded=False, lazy=False))
 
 
+_DECIDED = ("TYPE_CHECKING", "__name__", "platform", "version_info", "hexversion")
+
+
 class _Walker:
     def __init__(self, module: str, is_package: bool, lines: list[str]) -> None:
         self._module = module
@@ -74,7 +78,7 @@ class _Walker:
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
             # torch.package follows these calls; in packaged code, __import__ is the archive's.
             yield self._site(node, (name,), guarded, lazy)
-        elif isinstance(node, ast.Try) or _is_type_checking(node):
+        elif isinstance(node, ast.Try) or _is_decided(node):
             guarded = True
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             lazy = True
@@ -134,9 +138,13 @@ def _first_argument(node: ast.Call, function: str) -> str:
     return ""
 
 
-def _is_type_checking(node: ast.AST) -> bool:
+def _is_decided(node: ast.AST) -> bool:
+    """Return whether it is an ``if`` of type checkers, the main program, the platform or Python's version."""
     if not isinstance(node, ast.If):
         return False
-    test = node.test
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
-    return name == "TYPE_CHECKING"
+    names = {
+        each.attr if isinstance(each, ast.Attribute) else each.id
+        for each in ast.walk(node.test)
+        if isinstance(each, (ast.Attribute, ast.Name))
+    }
+    return not names.isdisjoint(_DECIDED)

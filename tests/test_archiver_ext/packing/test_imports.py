@@ -16,7 +16,17 @@ try:
     import l
 except ImportError:
     l = None
+if sys.version_info < (3, 11) and not FLAG:
+    import r
+elif FLAG:
+    import s
+if __name__ == "__main__":
+    import t
+if FLAG:
+    import u
 def late():
+    if sys.platform == "win32":
+        import msvcrt
     import m
     import importlib
     importlib.import_module("n.o")
@@ -40,10 +50,15 @@ def test_every_import_is_found_with_its_line() -> None:
         (("j",), 6, False, False, False),
         (("k",), 8, True, False, False),
         (("l",), 10, True, False, False),
-        (("m",), 14, False, False, True),
-        (("importlib",), 15, False, False, True),
-        (("n.o",), 16, False, True, True),
-        (("p.q",), 18, False, False, True),
+        (("r",), 14, True, False, False),
+        (("s",), 16, True, False, False),
+        (("t",), 18, True, False, False),
+        (("u",), 20, False, False, False),
+        (("msvcrt",), 23, True, False, True),
+        (("m",), 24, False, False, True),
+        (("importlib",), 25, False, False, True),
+        (("n.o",), 26, False, True, True),
+        (("p.q",), 28, False, False, True),
     ]
 
 
