@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -23,10 +22,9 @@ from interpool.native.archive.importer import HermeticImporter
 from interpool.native.archive.reader import Record, read_manifest, read_member, read_records
 from interpool.native.errors import ArchiveError, StructureError
 from interpool.native.inside import exits, operators, owners
-from interpool.native.upstream.torch_private import TYPED_STORAGE_WARNING, PyTorchFileReader
+from interpool.native.upstream.torch_private import PyTorchFileReader, use_up_storage_warning
 
-# torch.package causes this warning, and users cannot change that.
-warnings.filterwarnings("ignore", TYPED_STORAGE_WARNING, UserWarning, r"torch\.package")
+use_up_storage_warning()
 
 
 class _MappedReader(PyTorchFileReader):

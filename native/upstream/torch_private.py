@@ -12,6 +12,7 @@ import copyreg
 import functools
 import operator
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -273,9 +274,6 @@ _PACKAGE_NAMES = (
 INDUCTOR_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 """Environment variable with the address of a function of libtorch_python, for TorchInductor's libraries."""
 
-TYPED_STORAGE_WARNING = "TypedStorage is deprecated"
-"""torch.package causes this warning for each storage."""
-
 _GRADIENT_WORDS = ("does not have a grad_fn", "inference tensor", "inferencemode")
 """Words, in any case, of torch's errors about differentiation in inference mode."""
 
@@ -380,7 +378,9 @@ _CORE_NAMES = (
         "compiled_modules_as_plain",
         mentions=("class OptimizedModule", "_orig_mod"),
     ),
-    PrivateName("torch.storage", "warnings that interpool silences", mentions=(TYPED_STORAGE_WARNING,)),
+    PrivateName(
+        "torch.storage", "use_up_storage_warning", mentions=("TypedStorage is deprecated", "has_warned")
+    ),
 )
 
 # ---- contents of torch's pickles ----------------------------------------------------------------------
@@ -521,6 +521,18 @@ def wants_gradients(error: BaseException) -> bool:
 def found_no_room(error: BaseException) -> bool:
     """Return whether torch raised this error because an archive cannot be written, as on a full disk."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _UNWRITTEN_WORDS)
+
+
+def use_up_storage_warning() -> None:
+    """Have torch warn of typed storages now, unseen, because it does so only once.
+
+    torch.package causes this warning, and the user's code may turn warnings into errors.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.empty(0).storage()
 
 
 def allow_torchscript() -> None:

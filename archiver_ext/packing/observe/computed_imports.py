@@ -1,7 +1,7 @@
 """Observes imports by computed names, and their importers.
 
-Sources contain import statements and literal names. Imports of modules found in a folder, or named in a
-configuration, are visible only at run time.
+Sources contain import statements and literal names. Imports of modules found in a folder, named in a
+configuration, or listed in ``__all__`` are visible only at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IMPORT_STATEMENT = dis.opmap["IMPORT_NAME"]
 
 
 class ComputedImports:
-    """Records calls of ``importlib.import_module`` and ``__import__``.
+    """Records calls of ``importlib.import_module`` and ``__import__``, and submodules that ``*`` imports.
 
     Attributes:
         by: by importer, the modules that it imported by such calls, with the line.
@@ -33,7 +33,7 @@ class ComputedImports:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Record calls of the two functions during the block."""
+        """Record these imports during the block."""
         import_anything, import_module = builtins.__import__, importlib.import_module
 
         def noted_import(
@@ -48,6 +48,10 @@ class ComputedImports:
             from_c = isinstance(fromlist, list) and not fromlist  # PyImport_Import with its caller's globals
             if not level and not from_c and not _is_statement(caller):
                 self._note(caller, name)
+            if fromlist and "*" in fromlist:
+                named = (f"{found.__name__}.{each}" for each in getattr(found, "__all__", ()))
+                for submodule in filter(sys.modules.__contains__, named):
+                    self._note(caller, submodule)
             return found
 
         def noted_import_module(name: str, package: str | None = None) -> ModuleType:

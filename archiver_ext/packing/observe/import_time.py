@@ -8,6 +8,7 @@ Python code runs (an enum's member, a constant, a base class, a C function).
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -30,8 +31,9 @@ def used_by_loaded(trees: WorkingTrees) -> dict[str, str]:
     for _, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and trees.owns(Path(file)):
-            text = Path(file).read_bytes()
-            found |= used_at_import(text, trees.shown(Path(file))) | found
+            with contextlib.suppress(OSError):  # such as a module in a zip file
+                text = Path(file).read_bytes()
+                found |= used_at_import(text, trees.shown(Path(file))) | found
     return found
 
 

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import sys
 import traceback
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,10 @@ from interpool.native.archive.reader import read_manifest, read_records
 from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
     FROM_PACKAGE,
-    TYPED_STORAGE_WARNING,
     ExternNode,
     PyTorchFileReader,
     mocked_in,
+    use_up_storage_warning,
 )
 
 if TYPE_CHECKING:
@@ -283,8 +282,7 @@ def _members(sources: dict[str, str]) -> dict[str, str]:
 
 def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     """Run the trial; a failure is a result, too."""
-    # torch.package causes this warning for each storage.
-    warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
+    use_up_storage_warning()
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)

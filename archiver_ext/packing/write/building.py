@@ -12,7 +12,6 @@ import contextlib
 import sys
 import time
 import traceback
-import warnings
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +51,9 @@ from interpool.archiver_ext.verify.self_test import SEED, Sample, answer
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
 from interpool.native.child_process import serve
 from interpool.native.upstream.torch_private import (
-    TYPED_STORAGE_WARNING,
     allow_torchscript,
     found_no_room,
+    use_up_storage_warning,
     wants_gradients,
 )
 
@@ -453,8 +452,7 @@ def build(job: BuildJob) -> Iterator[BuildResult]:
     """Run the job; a refusal is a result, too."""
     sys.path.insert(0, str(job.options.project))
     sys.argv = [job.spec]
-    # torch.package causes this warning for each storage.
-    warnings.filterwarnings("ignore", message=TYPED_STORAGE_WARNING)
+    use_up_storage_warning()
     allow_torchscript()
     try:
         yield BuildResult(built=export(job))
