@@ -9,6 +9,7 @@ Imports neither torch nor the user's code, which run in child processes.
 
 from __future__ import annotations
 
+import glob
 import sys
 import time
 from collections.abc import Mapping
@@ -204,7 +205,8 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
         message += (f"\n  What to do: {advice}" if advice else "") + row_for(failed.error)
     if failed.trouble is Trouble.NOT_SERVED:  # loading and answering worked
         return PackError(message, failed.user_traceback)
-    message += _left_out({name: line for name, line in built.hidden.items() if name not in failed.missing})
+    hidden = built.hidden.items()
+    message += _left_out({name: line for name, line in hidden if glob.escape(name) not in failed.missing})
     unseen = built.unseen
     if unseen:
         message += (
@@ -220,7 +222,8 @@ def _left_out(hidden: Mapping[str, str]) -> str:
     """List hidden files: code may continue without a file, such as settings, and fail later."""
     shown = list(hidden.items())[:_SHOWN]
     return "".join(
-        f"\n  Read here and not in the archive, as a hidden file: {name} ({line}); --data '{name}' puts it in"
+        f"\n  Read here and not in the archive, as a hidden file: {name} ({line}); "
+        f"--data '{glob.escape(name)}' puts it in"
         for name, line in shown
     )
 

@@ -51,7 +51,11 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
         if not files:
             folders = [name for name in matches if (root / name).is_dir() and not pattern.endswith("/")]
             folder = next(iter(folders), "")
-            hint = f"; {folder} is a folder: --data '{folder}/' is all that is in it" if folder else ""
+            hint = (
+                f"; {folder} is a folder: --data '{glob.escape(folder)}/' is all that is in it"
+                if folder
+                else ""
+            )
             raise PackError(f"--data {pattern}: no file below {root} has such a name{hint}")
         found |= files
     return sorted(found)
@@ -153,7 +157,8 @@ def _checked(trees: WorkingTrees, name: str) -> Path:
     if name.endswith("/") and (not path.is_dir() or holds_data(path)):
         raise PackError(
             f"{name}: only the name of an empty folder ends in a slash here\n"
-            f"  What to do: name the files that are in it, or --data '{name}', which stands for them all"
+            f"  What to do: name the files that are in it, or --data '{glob.escape(name)}', which stands for "
+            "them all"
         )
     if not path.is_file() and not name.endswith("/"):
         raise PackError(

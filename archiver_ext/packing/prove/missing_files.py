@@ -5,6 +5,7 @@ Code may test for a folder, or list it, and raise its own error, which then does
 
 from __future__ import annotations
 
+import glob
 import linecache
 import os
 import sys
@@ -61,7 +62,7 @@ class MissingFiles:
                 continue
             base = project.get(relative.split("/")[0], project[""])
             if _lacks(folder / relative, base / relative):
-                found.setdefault(relative + _as_folder(base / relative), line)
+                found.setdefault(glob.escape(relative) + _as_folder(base / relative), line)
         return found
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:

@@ -9,6 +9,7 @@ Run as a program by ``run_step``, on a BuildJob.
 from __future__ import annotations
 
 import contextlib
+import glob
 import sys
 import time
 import traceback
@@ -380,7 +381,7 @@ def _outside(files: OpenedFiles) -> list[str]:
 def _left_out(hidden: Mapping[str, str]) -> list[str]:
     return [
         f"{line}\n  reads {name}, a hidden file, which is not in the archive: such files may hold passwords. "
-        f"If this one belongs there, say so with --data '{name}'"
+        f"If this one belongs there, say so with --data '{glob.escape(name)}'"
         for name, line in hidden.items()
     ]
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from test_archiver_ext.building import refused_build
 
 from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext.packing.decide.project_data import find_data
 from interpool.archiver_ext.packing.plan import read_plan
 from interpool.handler.cli import main
 
@@ -134,6 +135,16 @@ def test_a_folder_that_code_asks_for_is_named_with_its_option(project: Write, tm
     with pytest.raises(PackError) as caught:
         pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
     assert caught.value.message.startswith(SAID)
+
+
+def test_the_option_for_a_name_with_a_globs_characters_matches_it(project: Write, tmp_path: Path) -> None:
+    root = project({name.replace("data", "data [v1]"): text for name, text in FOLDERS.items()})
+    model = root / "mypkg/model.py"
+    model.write_text(model.read_text().replace('"data"', '"data [v1]"'))
+    with pytest.raises(PackError, match="What to do: --data ") as caught:
+        pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
+    option = caught.value.message.partition("What to do: --data '")[2].partition("'")[0]
+    assert find_data(root, [option]) == ["mypkg/data [v1]/a.bin", "mypkg/data [v1]/b.bin"]
 
 
 def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tmp_path: Path) -> None:

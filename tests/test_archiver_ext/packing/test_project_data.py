@@ -119,26 +119,27 @@ def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
                 HERE = Path(__file__).parent
                 LABELS = (HERE / "labels.txt").read_text()
                 PASSWORD = (HERE / ".env").read_text()
-                TOKEN = (HERE.parent / ".auth/token").read_text()
+                TOKEN = (HERE.parent / ".auth [1]/token").read_text()
 
                 def entry(): ...
                 def build(): return entry
             """,
             "mypkg/labels.txt": "a",
             "mypkg/.env": "secret",
-            ".auth/token": "secret",
+            ".auth [1]/token": "secret",
         }
     )
     built = build("mypkg.reads:build", root, tmp_path, data=named)
     lines = {
-        ".auth/token": 'mypkg/reads.py:6: TOKEN = (HERE.parent / ".auth/token").read_text()',
+        ".auth [1]/token": 'mypkg/reads.py:6: TOKEN = (HERE.parent / ".auth [1]/token").read_text()',
         "mypkg/.env": 'mypkg/reads.py:5: PASSWORD = (HERE / ".env").read_text()',
     }
     assert built.data.keys() == {"mypkg/labels.txt", *named}
     assert built.hidden == {name: line for name, line in lines.items() if name not in named}
     assert [warning.splitlines()[0] for warning in built.warnings] == [*built.hidden.values()]
     for name, warning in zip(built.hidden, built.warnings, strict=True):
-        assert f"--data '{name}'" in warning
+        option = warning.partition("--data '")[2].partition("'")[0]
+        assert find_data(root, [option]) == [name]
 
 
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
