@@ -6,10 +6,11 @@ job.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.plan import Plan, check_glob
@@ -17,6 +18,9 @@ from interpool.archiver_ext.packing.serving_choices import NO_CHOICES, Choices
 from interpool.native.archive.format import TOLERANCES_BELOW, is_tolerance
 
 Progress = Callable[[str], None]
+
+INPUT_FILES: Final = (".json", ".pt", ".pth")
+"""Suffixes of files of example inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,4 +120,7 @@ class PackKeywords(PackOptions):
             values["serving"] = self.serving.or_else(self.plan.serving)
             if self.inputs == "":
                 values["inputs"] = self.plan.inputs
+        # Relative to the working directory of now: the project's modules may change it.
+        if values["inputs"] and Path(values["inputs"]).suffix in INPUT_FILES:
+            values["inputs"] = os.path.abspath(values["inputs"])
         return PackOptions(**values)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interpool.archiver_ext.errors import PackError
+from interpool.archiver_ext.packing.options import INPUT_FILES
 from interpool.archiver_ext.packing.spec import call_spec, find_spec
 from interpool.archiver_ext.verify.self_test import Sample
 
@@ -35,7 +36,7 @@ def find_inputs(spec: str, kind: EntryKind, root: Path, given: str) -> Sample | 
     Raises:
         PackError: they cannot be read, or do not fit such an object.
     """
-    if Path(given).suffix in (".json", ".pt", ".pth"):
+    if Path(given).suffix in INPUT_FILES:
         sample = Sample.of(_read(Path(given), kind))
     elif given and ":" not in given:
         raise PackError(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from interpool.archiver_ext.packing.options import PackKeywords
+
+GIVEN = ("x.json", "/else/where.pt", "m:inputs", "", None)
 
 
 def test_a_text_is_one_glob_and_not_its_letters(tmp_path: Path) -> None:
@@ -12,3 +16,11 @@ def test_a_text_is_one_glob_and_not_its_letters(tmp_path: Path) -> None:
     options = given.checked("m:build")
     assert [*options.data] == ["vocab/*.txt"]
     assert options.globs() == {"deny": [], "mock": ["a", "b"], "extern": ["einops.**"], "intern": []}
+
+
+def test_a_file_of_inputs_is_that_of_the_callers_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs = {given: PackKeywords(root=tmp_path, inputs=given).checked("m:build").inputs for given in GIVEN}
+    assert inputs == {**dict(zip(GIVEN, GIVEN, strict=True)), "x.json": str(tmp_path / "x.json")}
