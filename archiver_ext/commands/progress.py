@@ -1,7 +1,11 @@
-"""Says on standard error what a command waits for, so that standard output holds the result only."""
+"""Says on standard error what a command waits for, so that standard output holds the result only.
+
+SIGTERM ends what waits as Ctrl-C does, so that temporary files are removed.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +25,8 @@ def announce(step: str) -> None:
 def progress(step: str) -> Iterator[Callable[[str], None]]:
     """Say what the command waits for; print nothing on standard output meanwhile.
 
-    A terminal shows it for as long as it takes. Elsewhere it is one line at the beginning.
+    A terminal shows it for as long as it takes. Elsewhere it is one line at the beginning. SIGTERM raises
+    KeyboardInterrupt meanwhile. For the main thread only.
 
     Args:
         step: the first step, as for ``announce``.
@@ -35,5 +40,9 @@ def progress(step: str) -> Iterator[Callable[[str], None]]:
     console = Console(stderr=True)
     if not console.is_terminal:
         announce(step)
-    with console.status(escape(step)) as status:
-        yield lambda text: status.update(escape(text))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with console.status(escape(step)) as status:
+            yield lambda text: status.update(escape(text))
+    finally:
+        signal.signal(signal.SIGTERM, before)

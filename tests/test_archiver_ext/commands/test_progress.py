@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from test_archiver_ext.conftest import Write
 
 CODE = """
 from interpool.archiver_ext.commands.progress import progress
@@ -33,3 +42,27 @@ def test_a_terminal_shows_the_latest_step_and_nothing_of_it_stays() -> None:
     assert "building [m]" in shown
     assert "interpool: " not in shown
     assert shown.rstrip().endswith("\x1b[2K")  # the line is erased
+
+
+def test_sigterm_leaves_no_file(project: Write, tmp_path: Path) -> None:
+    source = """
+        import os, time
+        from pathlib import Path
+
+        def build():
+            Path(__file__).with_name("pid").write_text(str(os.getpid()))
+            time.sleep(1000)
+    """
+    root = project({"m.py": source})
+    (out := tmp_path / "out").mkdir()
+    command = [Path(sys.executable).with_name("interpool"), "pack", "m:build", "-o", out / "m.ptpkg"]
+    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE) as packing:
+        while not (root / "pid").exists() or not (root / "pid").read_text():
+            assert packing.poll() is None
+            time.sleep(0.1)
+        assert [*out.iterdir()]
+        packing.send_signal(signal.SIGTERM)
+        assert packing.wait(60) == 1
+    assert not [*out.iterdir()]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((root / "pid").read_text()), 0)
