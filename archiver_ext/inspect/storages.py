@@ -137,15 +137,14 @@ def _children(path: tuple[str, ...], value: Described) -> Iterator[tuple[tuple[s
     for index, part in enumerate(value.parts):
         # Arguments of a call have no names.
         yield (path if value.what == "object" else (*path, str(index))), part
-    pairs = list(value.pairs)
-    states = value.state.parts if isinstance(value.state, Described) and value.state.parts else [value.state]
-    for state in states:
-        if isinstance(state, Described):
-            pairs += state.pairs
-    for key, part in pairs:
+    for key, part in value.pairs:
         named = isinstance(key, str) or _is_index(key)
         named = named and key not in _TRANSPARENT
         yield ((*path, str(key)) if named else path), part
+    if isinstance(state := value.state, Described):
+        # Neither a state nor its parts, such as one for __dict__ and one for __slots__, have names.
+        for part in state.parts if state.what in ("tuple", "list") else [state]:
+            yield path, part
 
 
 def _is_storage(value: Any) -> bool:

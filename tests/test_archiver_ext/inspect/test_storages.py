@@ -82,6 +82,27 @@ def test_the_parts_of_sparse_tensors_and_bare_storages_are_seen(tmp_path: Path) 
     assert (bare.dtype, bare.bytes, bare.tensors) == ("bytes", 20, [])
 
 
+class Slotted:
+    """An object whose state is no dict."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+    def __getstate__(self) -> object:
+        return self.state
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+@pytest.mark.parametrize("state", [[1, torch.ones(5)], (torch.ones(5), {"a": 1}), torch.ones(5)])
+def test_the_tensors_of_a_state_that_is_no_dict_are_seen(tmp_path: Path, state: object) -> None:
+    (storage,) = storages_of(tmp_path / "t.pt", {"config": Slotted(state)})
+    assert (storage.dtype, storage.tensors) == ("float32", [TensorRecord("config", [5], "float32")])
+
+
 def test_a_pickle_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "bad.pt"
     with PackageExporter(path) as exporter:
