@@ -17,7 +17,7 @@ class UnreadablePickle(ValueError):
     """The bytes are not a pickle, or a damaged one."""
 
 
-@dataclass(eq=False, repr=False)  # its text could be exponentially long, because parts are shared
+@dataclass(eq=False, repr=False, slots=True)  # its text could be exponentially long, because parts are shared
 class Described:
     """A value that is not a number, a string, bytes or None.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST_PICKLE = 64 << 20
 _DEEPEST = 100
+_MOST_TENSORS = 100_000  # in all pickles; one that is not made in Python may name a tensor in every two bytes
 
 _DTYPES = {
     "Double": "float64", "Float": "float32", "Half": "float16", "BFloat16": "bfloat16",
@@ -35,6 +36,9 @@ _PARAMETERS = tuple(f"{REBUILDERS}:{name}" for name in REBUILD_PARAMETER)
 _WITH_TYPE = ":".join(REBUILD_WITH_TYPE)
 # A module's own dictionaries, which are not part of names that users know.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
+
+
+_NO_MORE = object()
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]
     found: dict[str, list[TensorRecord]] = defaultdict(list)
     dtypes: dict[str, str] = {}
     notes = []
+    left = _MOST_TENSORS
     for name in sorted(opened.records):
         if not name.endswith(".pkl"):
             continue
@@ -87,6 +92,9 @@ def read_storages(opened: OpenedArchive) -> tuple[list[StorageRecord], list[str]
             notes.append(f"{name} cannot be read as a pickle ({error})")
             continue
         for place, value in named_tensors(root):
+            if (left := left - 1) < 0:
+                notes.append(f"{name} names more than the {_MOST_TENSORS:,} tensors that are shown")
+                break
             if value.what == "persistent":
                 dtypes.setdefault(_member(value), _storage_dtype(value))
             else:
@@ -107,10 +115,13 @@ def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
     Args:
         root: the result of read_pickle.
     """
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
+    waiting: list[Iterator[tuple[tuple[str, ...], Any]]] = [iter([((), root)])]
     seen: set[int] = set()
     while waiting:
-        path, value = waiting.pop()
+        path, value = next(waiting[-1], ((), _NO_MORE))
+        if value is _NO_MORE:
+            waiting.pop()
+            continue
         if not isinstance(value, Described) or len(path) > _DEEPEST:
             continue
         value = _unwrapped(value)
@@ -119,7 +130,7 @@ def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
             yield ".".join(path), value
         elif id(value) not in seen:
             seen.add(id(value))
-            waiting.extend(reversed([*_children(path, value)]))
+            waiting.append(_children(path, value))
 
 
 def _unwrapped(value: Described) -> Described:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from archives import add_members
 from torch.package import PackageExporter
 
 from interpool.archiver_ext.inspect.storages import StorageRecord, TensorRecord, read_storages
@@ -110,3 +112,23 @@ def test_a_pickle_that_cannot_be_read_is_noted(tmp_path: Path) -> None:
     storages, (note,) = storages_in(path)
     assert storages == []
     assert note.startswith("p/bad.pkl cannot be read as a pickle")
+
+
+def test_tensors_that_no_one_reads_cost_no_memory(tmp_path: Path) -> None:
+    tensor = (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+        b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x04tQK\x00K\x04\x85K\x01\x85\x89NtRq\x01"
+    )
+    path = tmp_path / "many.pt"
+    with PackageExporter(path) as exporter:
+        exporter.save_binary("p", "many.pkl", b"\x80\x02]q\x00(" + tensor + b"h\x01" * 300_000 + b"e.")
+    add_members(path, {".data/0.storage": bytes(16)})
+    tracemalloc.start()
+    try:
+        (storage,), notes = storages_in(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(storage.tensors) == 100_000
+    assert notes == ["p/many.pkl names more than the 100,000 tensors that are shown"]
+    assert most < 60 << 20
