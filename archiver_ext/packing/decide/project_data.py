@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import unicodedata
@@ -13,7 +14,7 @@ from interpool.archiver_ext.packing.decide.archive_names import LONGEST_NAME, so
 from interpool.native.archive.format import MANIFEST_PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
     from interpool.archiver_ext.packing.write.exporter import HermeticExporter
@@ -42,7 +43,7 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
             raise PackError(
                 f"--data {pattern}: it must be relative to the project's root {root} and stay below it"
             )
-        matches = [os.path.normpath(name) for name in glob.iglob(pattern, root_dir=root, recursive=True)]
+        matches = [os.path.normpath(name) for name in _matches(root, "", pattern.split("/"))]
         files = {name for name in matches if _is_wanted(root, name, pattern)}
         if pattern.endswith("/"):
             files = {name for folder in matches for name in _whole_folder(root, folder)}
@@ -63,14 +64,53 @@ def find_data(root: Path, globs: Iterable[str]) -> list[str]:
 
 def _whole_folder(root: Path, folder: str) -> set[str]:
     """Return the files at any depth, and the empty folders."""
-    below = glob.iglob(f"{glob.escape(folder)}/**", root_dir=root, recursive=True)
-    names = {os.path.normpath(name) for name in below}
+    names = {os.path.normpath(name) for name in _below(root, folder)}
     empty = {name for name in names if (root / name).is_dir() and not _visible(root / name)}
     return {name for name in names if _is_wanted(root, name, folder)} | {f"{name}/" for name in empty}
 
 
+def _matches(root: Path, name: str, parts: list[str]) -> Iterator[str]:
+    """Yield the names below ``name`` that match a glob's parts; glob itself follows links in circles."""
+    if not parts:
+        yield name
+    elif parts[0] == "**":
+        for each in _below(root, name):
+            if len(parts) == 1 or (root / each).is_dir():
+                yield from _matches(root, each, parts[1:])
+    elif parts[0]:
+        for each in glob.iglob(parts[0], root_dir=root / name):
+            yield from _matches(root, os.path.join(name, each), parts[1:])
+    elif (root / name).is_dir():
+        yield from _matches(root, name, parts[1:])
+
+
+def _below(root: Path, name: str, above: tuple[Path, ...] = ()) -> Iterator[str]:
+    """Yield a name, and if it is a folder's, all visible names below it.
+
+    A link to a folder that it lies in is left out.
+
+    Args:
+        root: the directory at which names start.
+        name: of a file or folder.
+        above: the folders above it, without links.
+    """
+    folder = root / name
+    if not folder.is_dir():
+        yield name
+        return
+    real = folder.resolve()
+    if any(each.is_relative_to(real) for each in above):
+        return
+    yield name
+    for path in _visible(folder):
+        yield from _below(root, os.path.join(name, path.name), (*above, real))
+
+
 def _visible(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+    """Return what a folder contains and is not hidden; nothing if the folder cannot be read."""
+    with contextlib.suppress(OSError):
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return []
 
 
 def holds_data(folder: Path, but: Collection[str] = ()) -> bool:
@@ -81,9 +121,10 @@ def holds_data(folder: Path, but: Collection[str] = ()) -> bool:
         but: names in it to ignore.
     """
     return any(
-        holds_data(path) if path.is_dir() else not path.name.endswith((".py", ".pyc"))
+        not name.endswith((".py", ".pyc")) and not (folder / name).is_dir()
         for path in _visible(folder)
         if path.name not in but
+        for name in _below(folder, path.name, (folder.resolve(),))
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from test_archiver_ext.building import build
 
 from interpool.archiver_ext import PackError
-from interpool.archiver_ext.packing.decide.project_data import find_data, save_data
+from interpool.archiver_ext.packing.decide.project_data import find_data, holds_data, save_data
 from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 
@@ -91,6 +91,18 @@ def test_globs_name_files_below_the_root(root: Path, globs: list[str], found: li
 def test_glob_that_names_no_file_of_the_project_is_refused(root: Path, pattern: str, said: str) -> None:
     with pytest.raises(PackError, match=f"--data .*{said}"):
         find_data(root, [pattern])
+
+
+def test_links_to_a_parent_are_not_followed(root: Path) -> None:
+    for name in ("here", "again"):
+        (root / "mypkg/vocab" / name).symlink_to(".")
+    (root / "mypkg/vocab/up").symlink_to("..")
+    (root / "mypkg/other").symlink_to("vocab/deep")
+    words = ["mypkg/vocab/deep/more.txt", "mypkg/vocab/words.txt"]
+    assert find_data(root, ["mypkg/vocab/"]) == words
+    assert find_data(root, ["**/*s.txt"]) == words[1:]
+    assert find_data(root, ["mypkg/other/"]) == ["mypkg/other/more.txt"]
+    assert holds_data(root / "mypkg")
 
 
 # ---- files -----------------------------------------------------------------------------------
