@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,7 @@ from torch.package import PackageImporter
 
 from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
+from interpool.native.upstream.torch_private import allow_torchscript
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,3 +83,29 @@ def test_an_object_that_answers_to_any_name_is_pickled_as_pickle_does(
     assert (found["config"].width, found["config"].inner.a, found["config"].scale) == (3, 1, None)
     assert found["strict"].depth == 2
     assert found["silent"].log_metric("x", 1) is None
+
+
+def test_only_the_sources_of_torchscript_have_paths_of_this_machine(
+    importable: Write, tmp_path: Path
+) -> None:
+    root = importable(
+        {
+            "mypkg/__init__.py": "",
+            "mypkg/net.py": """
+                import torch
+
+                class Net(torch.nn.Module):
+                    def forward(self, x):
+                        return x + 1
+            """,
+        }
+    )
+    net = importlib.import_module("mypkg.net")
+    allow_torchscript()
+    exporter = HermeticExporter(tmp_path / "archive.ptpkg", Rules(root))
+    exporter.save_pickle("model", "model.pkl", [net.Net(), torch.jit.script(net.Net())])
+    exporter.close()
+    with zipfile.ZipFile(tmp_path / "archive.ptpkg") as file:
+        found = [name for name in file.namelist() if str(root).encode() in file.read(name)]
+    assert found
+    assert all(name.startswith("archive/.data/ts_code/") for name in found)
