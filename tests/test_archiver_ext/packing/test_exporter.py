@@ -12,7 +12,6 @@ from torch.package import PackageImporter
 
 from interpool.archiver_ext.packing.decide.rules import Rules
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
-from interpool.native.upstream.torch_private import allow_torchscript
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +85,7 @@ def test_an_object_that_answers_to_any_name_is_pickled_as_pickle_does(
 
 
 def test_only_the_sources_of_torchscript_have_paths_of_this_machine(
-    importable: Write, tmp_path: Path
+    importable: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = importable(
         {
@@ -101,7 +100,7 @@ def test_only_the_sources_of_torchscript_have_paths_of_this_machine(
         }
     )
     net = importlib.import_module("mypkg.net")
-    allow_torchscript()
+    monkeypatch.setattr("torch.package.package_exporter._gate_torchscript_serialization", False)
     exporter = HermeticExporter(tmp_path / "archive.ptpkg", Rules(root))
     exporter.save_pickle("model", "model.pkl", [net.Net(), torch.jit.script(net.Net())])
     exporter.close()
