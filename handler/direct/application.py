@@ -27,6 +27,7 @@ from interpool.handler.direct.replies import (
     Scope,
     Send,
     error_answer,
+    framed,
     head_of,
     json_answer,
     send_answer,
@@ -158,6 +159,10 @@ class Application:
             answer = await job.answer()
         except Refusal as refusal:
             answer = error_answer(refusal)
+        if answer.status != 200:
+            answer = framed(answer)
+            if not answer.more:
+                job.end()
         traffic.note(answer.status, self._now() - job.since)
         headers = self._head(answer, request_id)
         if not answer.more:

@@ -103,12 +103,16 @@ class Job:
         if self._is_answered:
             return
         if isinstance(answer, Refusal) or not answer.more:
-            self._is_answered = True
-            if self._timer is not None:
-                self._timer.cancel()
+            self.end()
         self._arrived.append(answer)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def end(self) -> None:
+        """Drop all answers that still come."""
+        self._is_answered = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def answer(self) -> Answer:
         """Wait for the answer, or for its next part.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -23,7 +24,11 @@ _GOES_ON: Headers = [*_NOT_CACHED, (b"connection", b"keep-alive")]
 _ENDS: Headers = [*_NOT_CACHED, (b"connection", b"close")]
 # Headers that the server makes itself: a handler that sets one would break the answer's framing.
 _FRAME = frozenset((b"content-length", b"transfer-encoding", b"connection"))
-_FORBIDDEN = (b"\r", b"\n", b"\0")
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CONTROL = re.compile(rb"[\x00-\x08\n-\x1f\x7f]")
+# Clients read what follows the head of such an answer as the next answer.
+_WITHOUT_BODY = frozenset((204, 205, 304))
+_WITHOUT_LENGTH = frozenset((204, 304))
 
 
 def as_json(value: object) -> bytes:
@@ -47,6 +52,23 @@ def error_answer(refusal: Refusal) -> Answer:
     return json_answer(said, refusal.status)
 
 
+def framed(answer: Answer) -> Answer:
+    """A handler's answer as HTTP can send it.
+
+    Args:
+        answer: an answer, or the first part of a stream.
+
+    Returns:
+        The answer; without a body if its status allows none; an error if its status is not a final one.
+    """
+    if not 200 <= answer.status < 600:
+        said = f"The model answered with status {answer.status}. An answer's status is 200 to 599."
+        return error_answer(Refusal(500, "InternalServerException", said))
+    if answer.status in _WITHOUT_BODY:
+        return answer._replace(body=b"", more=False)
+    return answer
+
+
 def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = False) -> Headers:
     """The headers of an answer, without its length.
 
@@ -56,7 +78,7 @@ def head_of(answer: Answer, request_id: bytes, extra: Headers, *, ends: bool = F
         extra: headers of all answers; one that the answer has already is left out.
         ends: whether the server ends the connection. It does after an error, as TorchServe does.
     """
-    headers: Headers = [(b"content-type", answer.content_type)] if answer.content_type else []
+    headers: Headers = [(b"content-type", _safe(answer.content_type))] if answer.content_type else []
     if answer.headers:
         headers = _merged(headers, answer.headers)
     headers.append((b"x-request-id", request_id))
@@ -72,22 +94,14 @@ def _merged(headers: Headers, others: Iterable[tuple[bytes, bytes]]) -> Headers:
     own = {name.lower(): value for name, value in others}
     kept = [each for each in headers if each[0] not in own]
     return kept + [
-        (name, _safe(value)) for name, value in own.items() if name not in _FRAME and _is_name(name)
+        (name, _safe(value)) for name, value in own.items() if name not in _FRAME and _NAME.fullmatch(name)
     ]
-
-
-def _is_name(name: bytes) -> bool:
-    return (
-        bool(name)
-        and name.isascii()
-        and not any(char <= 32 or char in b'"(),/:;<=>?@[\\]{}' for char in name)
-    )
 
 
 def _safe(value: bytes) -> bytes:
     """A handler's header value in one line, so that it cannot begin another header."""
-    if any(char in value for char in _FORBIDDEN):
-        return b" ".join(value.replace(b"\0", b" ").split())
+    if _CONTROL.search(value):
+        return b" ".join(_CONTROL.sub(b" ", value).split())
     return value
 
 
@@ -97,9 +111,10 @@ async def send_answer(send: Send, answer: Answer, headers: Headers) -> None:
     Args:
         send: sends its ASGI messages.
         answer: the answer.
-        headers: its headers without the length, which this adds to the list.
+        headers: its headers without the length. This adds it to the list if the status allows one.
     """
-    headers.append((b"content-length", b"%d" % len(answer.body)))
+    if answer.status not in _WITHOUT_LENGTH:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answering_queue import AnsweringQueue, models_with
 from waiting import wait_for
 
 from interpool.handler.direct import server as http_server
 from interpool.handler.direct.application import Application
+from interpool.handler.direct.job import Answer
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.replies import Receive, Scope, Send
 
@@ -42,11 +44,11 @@ class _Echo(Application):
 
 
 @contextlib.contextmanager
-def _served(**settings: str) -> Iterator[tuple[str, int]]:
+def _served(application: Application | None = None, **settings: str) -> Iterator[tuple[str, int]]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     where = listener.getsockname()
-    served = http_server.server(_Echo(Models()), [listener], **settings)
+    served = http_server.server(application or _Echo(Models()), [listener], **settings)
     thread = threading.Thread(target=served.run)
     thread.start()
     try:
@@ -277,3 +279,56 @@ def test_small_answers_are_not_held_back(address: tuple[str, int]) -> None:
         for _ in range(20):
             _ask(connection)
         assert time.monotonic() - began < 20 * 0.03  # delayed acknowledgements take 40 ms
+
+
+def _answer(*answers: Answer, head: bytes = HEAD) -> tuple[bytes, bytes]:
+    """What a client gets for a model's answer: the head, and all that follows until the connection ends.
+
+    The client asks twice on one connection. The second request makes the server end it.
+    """
+    application = Application(models_with(AnsweringQueue(*answers)))
+    with _served(application) as where, socket.create_connection(where) as connection:
+        connection.sendall(head + b"\r\n" + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n")
+        first, _, rest = _until_closed(connection).partition(b"\r\n\r\n")
+        return first, rest
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("status", "length"), [(204, b""), (205, b"content-length: 0"), (304, b"")], ids=["204", "205", "304"]
+)
+def test_no_body_follows_an_answer_whose_status_allows_none(status: int, length: bytes, parts: int) -> None:
+    body = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nEVIL"
+    answers = (Answer(status, b"text/plain", (), body, part < parts - 1) for part in range(parts))
+    head, rest = _answer(*answers)
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    lines = [line for line in head.lower().split(b"\r\n") if line.startswith((b"content-l", b"transfer-"))]
+    assert lines == ([length] if length else [])
+    assert rest.startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize("more", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("status", [-1, 0, 100, 101, 199, 600, 2**31 - 1])
+def test_a_status_that_no_answer_may_have_is_a_server_error(status: int, more: bool) -> None:
+    head, rest = _answer(Answer(status, b"text/plain", (), b"x", more))
+    assert head.startswith(b"HTTP/1.1 500 ")
+    assert b"answered with status %d." % status in rest
+
+
+@pytest.mark.parametrize(
+    ("content_type", "header"),
+    [
+        (b"text/plain", (b"x-a", b"esc\x1b[0m")),
+        (b"text/plain", (b"x-a", b"tab\tand\x7f")),
+        (b"text/plain", (b"x\x7f", b"a")),
+        (b"text/plain\r\nx-b: y", (b"x-a", b"1")),
+        (b"text/\0plain", (b"x-a", b"1")),
+    ],
+)
+def test_control_characters_in_a_models_headers_cost_no_answer(
+    content_type: bytes, header: tuple[bytes, bytes]
+) -> None:
+    head, rest = _answer(Answer(200, content_type, (header,), b"said"))
+    assert head.startswith(b"HTTP/1.1 200 OK\r\ncontent-type: text/")
+    assert b"\r\nx-b" not in head
+    assert rest.startswith(b"saidHTTP/1.1 404 ")
