@@ -26,6 +26,7 @@ _OF_A_CONNECTION = frozenset(
         b"transfer-encoding",
         b"upgrade",
         b"expect",
+        b"http2-settings",
     )
 )
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,6 +24,7 @@ from interpool.handler.direct.replies import error_answer
 REQUEST_S = 60.0  # seconds within which a whole request must arrive; and that a client may read nothing
 LOOK_S = 10.0
 MOST_HEAD_BYTES = 1 << 16  # of a head, or of trailers
+_LARGE_HEAD = "The request's headers are too large."
 KEEP_ALIVE_S = 75
 _BACKLOG = 4096
 _ACCEPTED_AT_ONCE = 64  # connections, before the loop handles requests again
@@ -55,6 +57,7 @@ class _Protocol(HttpToolsProtocol):
     _unread = 0  # bytes that the client has not read yet
     _read = 0.0  # when that number last changed
     _look: asyncio.TimerHandle | None = None
+    _ordinary_head = b""  # the last head that asked for another protocol, without that
     open: set[_Protocol]  # the server's, which this is one of until it is lost
 
     def connection_made(self, transport: Any) -> None:
@@ -64,9 +67,34 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._framing += len(data)
-        super().data_received(data)
-        if self._framing > MOST_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request's headers are too large.")
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._refuse("Invalid HTTP request received.")
+        if self._framing > MOST_HEAD_BYTES:
+            self._refuse(_LARGE_HEAD)
+
+    def _refuse(self, why: str) -> None:
+        """Answer 400 and end the connection, if it has not ended yet."""
+        if not self.transport.is_closing():
+            self.logger.warning("%s", why)
+            self.send_400_response(why)
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Parse what has come.
+
+        If a head asks for another protocol, httptools takes all that follows for that protocol, even the
+        request's body. A new parser then gets the head without that wish, and the rest.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(data)[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.parser.feed_data(self._ordinary_head)
 
     def on_message_begin(self) -> None:
         self._begun = self.loop.time()
@@ -78,9 +106,22 @@ class _Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self._framing > MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > MOST_HEAD_BYTES:
-            return  # no request begins
+            self._refuse(_LARGE_HEAD)
+            raise httptools.HttpParserError(_LARGE_HEAD)  # no request begins, nor does the next one
+        if self.parser.should_upgrade():
+            self._ordinary_head = self._head_without_upgrade()
+            return
         self._in_head, self._framing = False, 0
         super().on_headers_complete()
+
+    def _head_without_upgrade(self) -> bytes:
+        """The head without its wish for another protocol, which servers may ignore (RFC 9110, 7.8)."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("a tunnel's bytes are no requests")
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
 
     def on_body(self, body: bytes) -> None:
         if not self._in_head:
@@ -97,7 +138,19 @@ class _Protocol(HttpToolsProtocol):
         self.open.discard(self)
         if self._look is not None:
             self._look.cancel()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection on which nothing was asked for 75 s since its last answer.
+
+        Only requests count. A client could send an empty line now and then for ever.
+        """
+        if self._begun is None and self.cycle.response_complete:
+            super().timeout_keep_alive_handler()
+        else:
+            again = self.timeout_keep_alive_handler
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, again)
 
     def _end_if_slow(self) -> None:
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()

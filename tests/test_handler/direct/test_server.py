@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,16 +29,20 @@ LARGE = 32 << 20
 
 
 class _Echo(Application):
-    """Answers with the request's headers, or with much."""
+    """Answers with the names of the request's headers and its body, or with much."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = b",".join(name for name, _ in scope["headers"])
         if scope["path"] == "/wait":
             await asyncio.sleep(2.5)
-        elif scope["path"] != "/large":
-            while (await receive()).get("more_body"):
-                pass
-        names = b",".join(name for name, _ in scope["headers"])
-        body = b"x" * LARGE if scope["path"] == "/large" else names
+        elif scope["path"] == "/large":
+            body = b"x" * LARGE
+        elif scope["path"] != "/early":
+            body, more = body + b"|", True
+            while more:
+                message = await receive()
+                body += message["body"]
+                more = message["more_body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
@@ -332,3 +336,122 @@ def test_control_characters_in_a_models_headers_cost_no_answer(
     assert head.startswith(b"HTTP/1.1 200 OK\r\ncontent-type: text/")
     assert b"\r\nx-b" not in head
     assert rest.startswith(b"saidHTTP/1.1 404 ")
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+WEBSOCKET = b"Connection: keep-alive, Upgrade\r\nupgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+def _sized(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def _chunked(body: bytes) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return b"Transfer-Encoding: chunked\r\n\r\n%b0\r\n\r\n" % chunk
+
+
+def _exchanged(where: tuple[str, int], *packets: bytes) -> list[bytes]:
+    """The answers to what is sent in these packets, each from its status on."""
+    with socket.create_connection(where) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for each in packets:
+            connection.sendall(each)
+            time.sleep(0.05)
+        return _until_closed(connection).split(b"HTTP/1.1 ")[1:]
+
+
+@pytest.mark.parametrize("framed", [_sized, _chunked])
+@pytest.mark.parametrize("asking", [UPGRADE, WEBSOCKET], ids=["h2c", "websocket"])
+@pytest.mark.parametrize("body", [b"[1, 2, 3]", SMUGGLED, b""], ids=["JSON", "a request", "none"])
+def test_a_request_for_another_protocol_is_answered_as_if_it_were_an_ordinary_one(
+    address: tuple[str, int], asking: bytes, body: bytes, framed: Callable[[bytes], bytes]
+) -> None:
+    data = HEAD + asking + framed(body) + LAST
+    end = data.index(b"\r\n\r\n") + 4
+    for packets in (
+        (data,),
+        (data[:end], data[end:]),
+        (data[: end - 1], data[end - 1 : end + 1], data[end + 1 :]),
+    ):
+        first, last = _exchanged(address, *packets)
+        assert first.startswith(b"200 ")
+        assert b"|" + body in first
+        assert b"smuggled" not in first.replace(body, b"")
+        assert last.startswith(b"200 ")
+
+
+def test_requests_for_another_protocol_may_follow_each_other(address: tuple[str, int]) -> None:
+    data = (HEAD + UPGRADE + _sized(b"one")) + (HEAD + b"\r\n") + (HEAD + WEBSOCKET + _chunked(b"two")) + LAST
+    answers = _exchanged(address, data)
+    assert [each.partition(b"|")[2].partition(b"\r\n")[0] for each in answers] == [b"one", b"", b"two", b""]
+
+
+def test_a_request_for_another_protocol_may_end_the_connection(address: tuple[str, int]) -> None:
+    asking = b"Connection: close, Upgrade\r\nUpgrade: h2c\r\n"
+    (answer,) = _exchanged(address, HEAD + asking + _sized(b"body") + LAST)
+    assert b"|body" in answer
+    assert b"connection: close" in answer
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n" + SMUGGLED,
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n" + _sized(SMUGGLED),
+        b"CONNECT /x HTTP/1.1\r\nHost: x\r\n\r\n" + SMUGGLED,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SMUGGLED,
+        HEAD + UPGRADE + b"Transfer-Encoding: chunked\r\n" + _sized(b"0\r\n\r\n" + SMUGGLED),
+        HEAD + UPGRADE + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + SMUGGLED,
+        HEAD + UPGRADE + b"Transfer-Encoding: gzip\r\n\r\n" + SMUGGLED,
+        HEAD + UPGRADE + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n" + SMUGGLED,
+        HEAD + UPGRADE + b"Content-Length: x\r\n\r\n" + SMUGGLED,
+        HEAD + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\nx\r\n" + SMUGGLED,
+    ],
+)
+def test_what_follows_a_request_without_a_clear_end_is_not_answered(
+    address: tuple[str, int], data: bytes
+) -> None:
+    answers = _exchanged(address, data)
+    assert [each[:4] for each in answers][-1:] == [b"400 "]
+    assert b"smuggled" not in b"".join(answers)
+    assert len(answers) == 1
+
+
+def test_what_follows_a_head_that_is_too_large_is_not_answered(address: tuple[str, int]) -> None:
+    for asking in (b"", UPGRADE):
+        (answer,) = _exchanged(address, HEAD + asking + b"x: " + b"y" * 70_000 + b"\r\n\r\n" + LAST)
+        assert answer.startswith(b"400 ")
+        assert b"too large" in answer
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n",),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", *[b"\r\n"] * 20),
+        (b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n", *[b"x"] * 20),
+    ],
+    ids=["silent", "empty lines", "a body after its answer"],
+)
+def test_a_client_that_asks_no_more_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, packets: tuple[bytes, ...]
+) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 1)
+    with _served() as where:
+        began = time.monotonic()
+        assert [each[:4] for each in _exchanged(where, *packets)] == [b"200 "]
+        assert time.monotonic() - began < 20
+
+
+def test_a_request_that_takes_longer_than_a_silent_connection_may_last_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 1)
+    with _served() as where:
+        answers = _exchanged(
+            where, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+        )
+        assert [each[:4] for each in answers] == [b"200 ", b"200 "]
