@@ -18,7 +18,7 @@ from uuid import uuid4
 from interpool.handler.direct.access_lines import AccessLine
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_metadata
 from interpool.handler.direct.forms import parameters_of, query_parameters
-from interpool.handler.direct.job import Answer, Job, Parameter, Refusal, as_utf8
+from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.paths import Asked, Wish, not_found, understand
 from interpool.handler.direct.replies import (
@@ -208,8 +208,7 @@ class Application:
             return
         if asked.headers:
             headers.update(asked.headers)
-        sent = {name: as_utf8(value) for name, value in headers.items()}
-        job = Job(request_id, sent, parameters, self._now())
+        job = Job(request_id, headers, parameters, self._now())
         if not model.queue.put(job):
             model.traffic.note(503, 0.0)
             raise _no_worker(name, asked.version)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from interpool.handler.direct.job import Parameter, Refusal, as_utf8
+from interpool.handler.direct.job import Parameter, Refusal
 from interpool.handler.direct.paths import BAD_ESCAPE
 
 _FORM = b"application/x-www-form-urlencoded"
@@ -33,7 +33,9 @@ def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
         # TorchServe ignores a last field without a value.
         whole, _, last = body.rpartition(b"&")
         return _url_encoded(body if b"=" in last else whole)
-    return [Parameter(b"body", as_utf8(mime), body)]
+    # In UTF-8, as workers decode it. As in TorchServe, each byte of a header is a Latin-1 character.
+    kind = mime if mime.isascii() else mime.decode("latin-1").encode()
+    return [Parameter(b"body", kind, body)]
 
 
 def query_parameters(query: bytes) -> list[Parameter]:

@@ -19,11 +19,6 @@ class Parameter(NamedTuple):
     value: bytes
 
 
-def as_utf8(header: bytes) -> bytes:
-    """A header's value in UTF-8, as workers decode it. As in TorchServe, each byte is a Latin-1 character."""
-    return header if header.isascii() else header.decode("latin-1").encode()
-
-
 class Answer(NamedTuple):
     """A client's answer, or a part of a streamed one; ``more`` says whether further parts follow."""
 
@@ -55,7 +50,7 @@ class Job:
 
     Args:
         request_id: its id in a batch.
-        headers: the request's headers; of several with one name, the last one.
+        headers: the request's headers as HTTP has them, in Latin-1; of several with one name, the last one.
         parameters: the request's parameters.
         since: when the whole request had arrived, by the loop's clock, in seconds.
     """

@@ -31,7 +31,7 @@ class Asked(NamedTuple):
         wish: the kind of the request.
         model: the model's name in the path; "" if it has none.
         version: the version in the path; None if it has none.
-        headers: headers that TorchServe adds to the request's own, for the handler.
+        headers: headers that TorchServe adds to the request's own, for the handler; in Latin-1.
         takes_query: whether the query's parameters go to the handler.
         rest: the last part of the path of a request about the server.
     """
@@ -55,6 +55,14 @@ def not_found() -> Refusal:
 
 def _explain(yes: bool) -> bytes:
     return b"True" if yes else b"False"
+
+
+def _as_header(text: str) -> bytes:
+    """A header's value, which HTTP has in Latin-1; a text that has other characters, in UTF-8."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
 
 
 def understand(path: str, raw_path: bytes, method: str) -> Asked:
@@ -100,7 +108,7 @@ def _inference(segments: list[str]) -> Asked | None:
         if count < 3:
             raise not_found()
         headers = {
-            b"url_path": "/".join(segments[4:]).encode(),
+            b"url_path": _as_header("/".join(segments[4:])),
             b"explain": _explain(first == "explanations"),
         }
         return Asked(Wish.PREDICT, segments[2], segments[3] if count > 3 else None, headers)

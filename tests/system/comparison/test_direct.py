@@ -66,7 +66,8 @@ def _get(path: str, method: str = "GET") -> Request:
 
 
 def _received(body: bytes | None, content_type: str | None = None, **more: str) -> Request:
-    return Request(body, content_type, "/predictions/received", headers=more)
+    headers = {name.replace("_", "-"): text for name, text in more.items()}
+    return Request(body, content_type, "/predictions/received", headers=headers)
 
 
 KINDS = (
@@ -88,7 +89,7 @@ ANSWERS = [
     post({"answer": "str", "type": "text/html"}),
     post({"answer": "str", "headers": {"x-one": "1", "X-Two": "zwei"}}),
     post({"answer": "str", "headers": {"cache-control": "max-age=3"}}),
-    post({"answer": "str", "status": 201}),
+    *(post({"answer": "str", "status": status}) for status in (201, 204, 205)),
     post({"answer": "dict", "status": 418}),
     post({"all": 404}),
     post({"answer": "header"}, x_asked="yes"),
@@ -120,11 +121,12 @@ RECEIVED = [
     _form(_part("data", b"text", filename="a.txt", content_type="text/plain; charset=utf-8")),
     _received(b"raw", x_asked="yes"),
     _received(b"raw", x_asked="gr\xf6\xdfe"),
+    _received(b"raw", connection="Upgrade, HTTP2-Settings", upgrade="h2c", http2_settings="AAMA"),
     _received(b"raw", "text/pl\xe4in"),
     _received(b"data=%ff&%fe=x", "application/x-www-form-urlencoded"),
     *(
         Request(b"raw", None, f"/predictions/received{rest}")
-        for rest in ("/1.0", "/1.0/", "/1.0/more/parts", "/", "?a=1")
+        for rest in ("/1.0", "/1.0/", "/1.0/more/parts", "/1.0/gr%C3%B6%C3%9Fe", "/", "?a=1")
     ),
     Request(b"raw", None, "/explanations/received"),
     Request(b"raw", None, "/v1/models/received:predict"),

@@ -1,4 +1,4 @@
-"""What requests may cost before a worker has them: their bodies' memory."""
+"""What becomes of a request before a worker has it, what it may cost, and how its answer is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import tracemalloc
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
+import pytest
+from answering_queue import AnsweringQueue, models_with
+
 from interpool.handler.direct.application import Application, Limits
+from interpool.handler.direct.job import Answer, Refusal
 from interpool.handler.direct.models import Models
 
 MB = 1 << 20
@@ -76,3 +80,43 @@ def test_bodies_that_are_coming_have_a_bound_for_all_of_them() -> None:
         assert await _asked(application, halting()) == 413
 
     asyncio.run(work())
+
+
+def _answer(
+    application: Application, body: bytes = b"", **scope: Any
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    """Ask once, and return the answer's status, headers and body."""
+    about = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/predictions/m",
+        "query_string": b"",
+        "headers": [(b"content-length", b"%d" % len(body))],
+    }
+    sent: list[Any] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(application({**about, **scope}, receive, send))
+    headers = sent[0]["headers"]
+    assert len(dict(headers)) == len(headers), headers
+    return sent[0]["status"], dict(headers), b"".join(each["body"] for each in sent[1:])
+
+
+SAID = Answer(200, b"text/plain", (), b"said")
+
+
+def test_a_worker_gets_headers_in_latin_1_as_http_has_them() -> None:
+    queue = AnsweringQueue(SAID)
+    headers = [(b"content-length", b"0"), (b"x-asked", b"gr\xf6\xdfe")]
+    assert (
+        _answer(Application(models_with(queue)), headers=headers, path="/predictions/m/1.0/\u00f6")[0] == 200
+    )
+    ((_, received, _),) = queue.requests
+    assert received[b"x-asked"] == b"gr\xf6\xdfe"
+    assert received[b"url_path"] == b"\xf6"
