@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -13,6 +15,7 @@ _FORM = b"application/x-www-form-urlencoded"
 _MULTIPART = b"multipart/form-data"
 _UPLOAD = b"application/octet-stream"  # the type of a file whose part names none
 MOST_FIELDS = 1000
+_FIELD = re.compile(rb"[^&]+")
 
 
 def parameters_of(content_type: bytes, body: bytes) -> list[Parameter]:
@@ -48,11 +51,11 @@ def query_parameters(query: bytes) -> list[Parameter]:
 
 
 def _url_encoded(text: bytes) -> list[Parameter]:
-    if BAD_ESCAPE.search(text):
-        raise _bad_form("it has a % that two hexadecimal digits do not follow")
-    pairs = [pair.partition(b"=") for pair in text.split(b"&") if pair]
+    pairs = [each[0].partition(b"=") for each in islice(_FIELD.finditer(text), MOST_FIELDS + 1)]
     if len(pairs) > MOST_FIELDS:
         raise _bad_form(f"it has more than {MOST_FIELDS} fields")
+    if BAD_ESCAPE.search(text):
+        raise _bad_form("it has a % that two hexadecimal digits do not follow")
     return [Parameter(_name(_plain(name)), b"", _plain(value)) for name, _, value in pairs]
 
 

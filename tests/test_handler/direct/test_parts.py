@@ -6,6 +6,8 @@ import datetime as dt
 import json
 import os
 import socket
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -171,6 +173,25 @@ def test_any_form_is_read_or_refused_by_a_4xx(pieces: list[bytes], content_type:
 def test_a_form_of_many_fields_is_refused() -> None:
     with pytest.raises(Refusal, match="more than 1000"):
         parameters_of(b"application/x-www-form-urlencoded", b"a=1&" * 2000)
+
+
+@pytest.mark.parametrize("field", [b"ab&", b"a=1&", b"&", b"a=%41&"])
+def test_a_form_of_very_many_fields_is_refused_at_little_cost(field: bytes) -> None:
+    body = field * (6_000_000 // len(field)) + b"a=1&" * 1001
+    tracemalloc.start()
+    try:
+        began = time.process_time()
+        with pytest.raises(Refusal, match="more than 1000"):
+            parameters_of(b"application/x-www-form-urlencoded", body)
+        assert time.process_time() - began < 0.5
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_form_may_have_empty_fields() -> None:
+    found = parameters_of(b"application/x-www-form-urlencoded", b"&&a=1&&b=2&")
+    assert found == [(b"a", b"", b"1"), (b"b", b"", b"2")]
 
 
 CONTROL = {*range(9), *range(10, 32), 127}
