@@ -78,7 +78,7 @@ class TorchServeClient:
         given = dict(scope["headers"])
         has_body = b"content-length" in given or b"transfer-encoding" in given
         headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
+            (name.decode("latin-1"), _text(value))
             for name, value in scope["headers"]
             if name not in _OF_A_CONNECTION
         ]
@@ -146,6 +146,14 @@ async def _client_leaves(receive: Receive, sent: asyncio.Event) -> None:
     await sent.wait()
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _text(value: bytes) -> str:
+    """A header's value as text, which the HTTP client sends in UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _trusting(certificate: str) -> ssl.SSLContext | bool:
