@@ -13,7 +13,7 @@ logger = logging.getLogger("ACCESS_LOG")
 
 
 class AccessLine:
-    """Writes the line of one request when its answer has been sent.
+    """Writes the line of one request.
 
     Args:
         scope: the request's ASGI scope.
@@ -27,11 +27,14 @@ class AccessLine:
         self._status = 0
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message, in place of the original ``send``, and log the line after the last one."""
+        """Send a message, in place of the original ``send``, and note the answer's status."""
         await self._send(message)
         if message["type"] == "http.response.start":
             self._status = message["status"]
-        elif not message.get("more_body"):
+
+    def write(self) -> None:
+        """Log the line, after the answer; there is none if the client left before that."""
+        if self._status:
             logger.info("%s", self._text())
 
     def _text(self) -> str:

@@ -117,9 +117,14 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
         if scope["type"] == "http":
-            if self._has_access_lines:
-                send = AccessLine(scope, send).send
-            await self._request(scope, receive, send)
+            if not self._has_access_lines:
+                await self._request(scope, receive, send)
+                return
+            line = AccessLine(scope, send)
+            try:
+                await self._request(scope, receive, line.send)
+            finally:
+                line.write()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "websocket":
@@ -130,8 +135,8 @@ class Application:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _new_id()
         try:
-            path, root = scope["path"], scope.get("root_path", "")
-            if root and path.startswith(root):
+            path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+            if root and f"{path}/".startswith(f"{root}/"):
                 path = path[len(root) :]
             asked = understand(path, scope.get("raw_path") or b"", scope["method"])
             # Of several headers with one name, the last counts, as for TorchServe's handlers.
@@ -222,8 +227,6 @@ class Application:
                 raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
             if len(length) > _MOST_DIGITS or int(length) > most:
                 raise Refusal(_TOO_LARGE, "", "")
-        if length is None and b"transfer-encoding" not in headers:
-            return b""
         if self._limits.body_s is None:
             return await self._whole(receive, most)
         try:

@@ -17,12 +17,21 @@ def body_of(value: Any) -> tuple[str, bytes]:
     """The content type and the body of a request with this value.
 
     Args:
-        value: bytes and texts are sent as they are, and arrays as npy. Tensors, alone or in dicts and lists,
-            are sent as ``torch.save`` writes them. All else is sent as JSON.
+        value: bytes and texts are sent as they are, and an array as npy. Tensors, alone or in dicts and
+            lists, are sent as ``torch.save`` writes them. All else is sent as JSON, which has no arrays.
 
     Raises:
         InputError: the value cannot be sent in any of these forms.
     """
+    try:
+        return _body_of(value)
+    except Exception as error:  # numpy, torch and a value's own methods raise anything
+        raise InputError(
+            f"a value of type {type(value).__name__} cannot be sent to a model: {error}"
+        ) from error
+
+
+def _body_of(value: Any) -> tuple[str, bytes]:
     if isinstance(value, bytes | bytearray | memoryview):
         return "application/octet-stream", bytes(value)
     if isinstance(value, str):
@@ -36,12 +45,7 @@ def body_of(value: Any) -> tuple[str, bytes]:
         file = io.BytesIO()
         torch.save(value, file)
         return "application/octet-stream", file.getvalue()
-    try:
-        return "application/json", json.dumps(value).encode()
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"a value of type {type(value).__name__} cannot be sent to a model: {error}"
-        ) from None
+    return "application/json", json.dumps(value).encode()
 
 
 def _has_tensors(value: Any, kind: type) -> bool:
@@ -67,13 +71,14 @@ async def ask(application: Application, model: str, value: Any, version: str | N
 
     Raises:
         InputError: the value or the request cannot be used.
-        ServeError: there is no such model, or it has failed.
+        ServeError: there is no such model, it has failed, or its answer broke off.
     """
     kind, body = body_of(value)
     path = f"/predictions/{model}" + (f"/{version}" if version is not None else "")
     headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
     scope = {
         "type": "http",
+        "http_version": "1.1",
         "method": "POST",
         "path": path,
         "raw_path": quote(path).encode(),
@@ -81,17 +86,19 @@ async def ask(application: Application, model: str, value: Any, version: str | N
         "headers": headers,
     }
     status, said, parts = 0, b"", []
+    is_whole = False
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}
 
     async def send(message: Any) -> None:
-        nonlocal status, said
+        nonlocal status, said, is_whole
         if message["type"] == "http.response.start":
             status = message["status"]
             said = dict(message["headers"]).get(b"content-type", b"")
         else:
             parts.append(message["body"])
+            is_whole = not message.get("more_body")
 
     await application(scope, receive, send)
     answer = b"".join(parts)
@@ -100,6 +107,8 @@ async def ask(application: Application, model: str, value: Any, version: str | N
         with contextlib.suppress(ValueError, KeyError, TypeError):
             text = json.loads(text)["message"]
         raise (InputError if status == 400 else ServeError)(f"model {model!r} answered {status}: {text}")
+    if not is_whole:
+        raise ServeError(f"model {model!r} broke its answer off after {len(answer)} bytes")
     with contextlib.suppress(ValueError):  # the content type is wrong, or names another encoding
         if said.startswith(b"application/json"):
             return json.loads(answer)

@@ -12,7 +12,7 @@ import pytest
 from answering_queue import AnsweringQueue, models_with
 
 from interpool.handler.direct.application import Application, Limits
-from interpool.handler.direct.job import Answer, Refusal
+from interpool.handler.direct.job import Answer
 from interpool.handler.direct.models import Models
 
 MB = 1 << 20
@@ -120,3 +120,30 @@ def test_a_worker_gets_headers_in_latin_1_as_http_has_them() -> None:
     ((_, received, _),) = queue.requests
     assert received[b"x-asked"] == b"gr\xf6\xdfe"
     assert received[b"url_path"] == b"\xf6"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "2", "3"])
+def test_a_body_without_a_length_reaches_the_worker(version: str) -> None:
+    queue = AnsweringQueue(SAID)
+    _answer(Application(models_with(queue)), b"whole", http_version=version, headers=[])
+    ((_, _, parameters),) = queue.requests
+    assert parameters == [(b"body", b"", b"whole")]
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "status"),
+    [
+        ("", "/predictions/m", 200),
+        ("/", "/predictions/m", 200),
+        ("/pre", "/predictions/m", 200),
+        ("/pre", "/pre/predictions/m", 200),
+        ("/pre/", "/pre/predictions/m", 200),
+        ("/predictions", "/predictions/m/predict", 200),
+        ("/pre", "/prepredictions/m", 404),
+    ],
+)
+def test_a_path_is_cut_after_the_whole_name_that_an_application_is_mounted_at(
+    root: str, path: str, status: int
+) -> None:
+    application = Application(models_with(AnsweringQueue(SAID)))
+    assert _answer(application, root_path=root, path=path)[0] == status

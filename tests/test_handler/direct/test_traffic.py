@@ -8,8 +8,10 @@ import logging
 from typing import Any
 
 import pytest
+from answering_queue import AnsweringQueue, models_with
 
 from interpool.handler.direct.application import Application
+from interpool.handler.direct.job import Answer, Refusal
 from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 from interpool.handler.direct.traffic import TIME_BOUNDS_S, Traffic
@@ -71,3 +73,11 @@ def test_each_request_has_a_line_if_that_is_wanted(caplog: pytest.LogCaptureFixt
     (line,) = caplog.messages
     assert line.startswith('/127.0.0.1:5 "GET /ping\\x0d\\x0ax?a=1 HTTP/1.1" 404 ')
     assert line.rpartition(" ")[2].isdecimal()
+
+
+def test_a_stream_that_breaks_has_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ACCESS_LOG")
+    queue = AnsweringQueue(Answer(200, b"", (), b"half", more=True), Refusal(500, "", "Worker died."))
+    application = Application(models_with(queue), has_access_lines=True)
+    assert _ask(application, path="/predictions/m") == 200
+    assert '"GET /predictions/m HTTP/1.1" 200 ' in caplog.text
