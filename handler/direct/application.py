@@ -134,13 +134,13 @@ class Application:
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _new_id()
+        # Of several headers with one name, the last counts, as for TorchServe's handlers.
+        headers = dict(scope["headers"])
         try:
             path, root = scope["path"], scope.get("root_path", "").rstrip("/")
             if root and f"{path}/".startswith(f"{root}/"):
                 path = path[len(root) :]
             asked = understand(path, scope.get("raw_path") or b"", scope["method"])
-            # Of several headers with one name, the last counts, as for TorchServe's handlers.
-            headers = dict(scope["headers"])
             if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
                 self._guard(headers)
             if self._elsewhere is not None and not self._has(asked, scope["query_string"]):
@@ -157,11 +157,15 @@ class Application:
                 await send_answer(send, Answer(413, b"", (), b""), [(b"connection", b"close")])
                 return
             answer = error_answer(refusal)
-        await send_answer(send, answer, self._head(answer, request_id))
+        await send_answer(send, answer, self._head(answer, request_id, scope, headers))
 
-    async def _answer(self, job: Job, traffic: Traffic, request_id: bytes, send: Send) -> None:
+    async def _answer(
+        self, job: Job, traffic: Traffic, scope: Scope, headers: dict[bytes, bytes], send: Send
+    ) -> None:
         try:
             answer = await job.answer()
+            if answer.more and scope.get("http_version") == "1.0":  # which has no chunks
+                answer = await _joined(job, answer)
         except Refusal as refusal:
             answer = error_answer(refusal)
         if answer.status != 200:
@@ -169,11 +173,11 @@ class Application:
             if not answer.more:
                 job.end()
         traffic.note(answer.status, self._now() - job.since)
-        headers = self._head(answer, request_id)
+        head = self._head(answer, job.request_id, scope, headers)
         if not answer.more:
-            await send_answer(send, answer, headers)
+            await send_answer(send, answer, head)
             return
-        await send_part(send, answer, headers)
+        await send_part(send, answer, head)
         while answer.more:
             try:
                 answer = await job.answer()
@@ -209,7 +213,7 @@ class Application:
         model = self._models.find(name, asked.version)
         if scope["method"] == "OPTIONS":
             answer = json_answer(model_api(model))
-            await send_answer(send, answer, self._head(answer, request_id))
+            await send_answer(send, answer, self._head(answer, request_id, scope, headers))
             return
         if asked.headers:
             headers.update(asked.headers)
@@ -217,7 +221,7 @@ class Application:
         if not model.queue.put(job):
             model.traffic.note(503, 0.0)
             raise _no_worker(name, asked.version)
-        await self._answer(job, model.traffic, request_id, send)
+        await self._answer(job, model.traffic, scope, headers, send)
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         most = self._limits.request_bytes
@@ -296,8 +300,10 @@ class Application:
     def _is_ready(self) -> bool:
         return self._models.is_ready
 
-    def _head(self, answer: Answer, request_id: bytes) -> Headers:
-        return head_of(answer, request_id, self._headers, ends=self._models.is_draining)
+    def _head(self, answer: Answer, request_id: bytes, scope: Scope, headers: dict[bytes, bytes]) -> Headers:
+        """The headers of the answer to a request with this scope and these headers."""
+        is_last = scope.get("http_version") == "1.0" or b"close" in headers.get(b"connection", b"").lower()
+        return head_of(answer, request_id, self._headers, ends=is_last or self._models.is_draining)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -317,6 +323,15 @@ class Application:
         await receive()
         await opened.aclose()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _joined(job: Job, first: Answer) -> Answer:
+    """The whole answer of a job whose answer is a stream; raises Refusal."""
+    parts, answer = [first.body], first
+    while answer.more:
+        answer = await job.answer()
+        parts.append(answer.body)
+    return first._replace(body=b"".join(parts), more=False)
 
 
 def _new_id() -> bytes:

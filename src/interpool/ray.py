@@ -134,7 +134,7 @@ class Replica:
 
         Args:
             model: its name.
-            value: tensors and arrays, alone or in dicts and lists; texts, bytes, and what JSON can say.
+            value: an array; tensors, alone or in dicts and lists; text, bytes, and what JSON can say.
             version: of the model; by default the one that is served.
 
         Returns:

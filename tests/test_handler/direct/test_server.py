@@ -20,7 +20,7 @@ from waiting import wait_for
 
 from interpool.handler.direct import server as http_server
 from interpool.handler.direct.application import Application
-from interpool.handler.direct.job import Answer
+from interpool.handler.direct.job import Answer, Refusal
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.replies import Receive, Scope, Send
 
@@ -285,7 +285,7 @@ def test_small_answers_are_not_held_back(address: tuple[str, int]) -> None:
         assert time.monotonic() - began < 20 * 0.03  # delayed acknowledgements take 40 ms
 
 
-def _answer(*answers: Answer, head: bytes = HEAD) -> tuple[bytes, bytes]:
+def _answer(*answers: Answer | Refusal, head: bytes = HEAD) -> tuple[bytes, bytes]:
     """What a client gets for a model's answer: the head, and all that follows until the connection ends.
 
     The client asks twice on one connection. The second request makes the server end it.
@@ -455,3 +455,24 @@ def test_a_request_that_takes_longer_than_a_silent_connection_may_last_is_answer
             where, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
         )
         assert [each[:4] for each in answers] == [b"200 ", b"200 "]
+
+
+@pytest.mark.parametrize("parts", [1, 3], ids=["whole", "streamed"])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_the_last_answer_on_a_connection_says_so_once(version: bytes, parts: int) -> None:
+    request = b"GET /predictions/m HTTP/%b\r\nHost: x\r\nConnection: Close\r\n" % version
+    answers = [Answer(200, b"text/plain", (), b"part", part < parts - 1) for part in range(parts)]
+    head, rest = _answer(*answers, head=request)
+    assert [line for line in head.split(b"\r\n") if line.startswith(b"connection")] == [b"connection: close"]
+    if version == b"1.0":  # which has no chunks
+        assert b"content-length: %d" % (4 * parts) in head
+        assert b"transfer-encoding" not in head
+        assert rest == b"part" * parts
+
+
+def test_a_stream_that_breaks_is_an_error_by_http_1_0() -> None:
+    half = Answer(200, b"text/plain", (), b"half", more=True)
+    head, rest = _answer(half, Refusal(500, "x", "Worker died."), head=HEAD.replace(b"1.1", b"1.0"))
+    assert head.startswith(b"HTTP/1.1 500 ")
+    assert b"Worker died." in rest
+    assert b"half" not in rest
