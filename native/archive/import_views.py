@@ -85,9 +85,17 @@ def views(importer: Archive) -> dict[str, View]:
             if hasattr(importlib.resources, name)
         },
     )
-    whole = View(importlib, {"import_module": _import_module(importer), "resources": resources, "util": util})
-    data = View(pkgutil, {"get_data": _get_data(importer), "iter_modules": _iter_modules(importer)})
-    return {view.__name__: view for view in (whole, resources, util, data)}
+    import_module, iter_modules = _import_module(importer), _iter_modules(importer)
+    whole = View(importlib, {"import_module": import_module, "resources": resources, "util": util})
+    packages = View(
+        pkgutil,
+        {
+            "get_data": _get_data(importer),
+            "iter_modules": iter_modules,
+            "walk_packages": _walk_packages(import_module, iter_modules),
+        },
+    )
+    return {view.__name__: view for view in (whole, resources, util, packages)}
 
 
 def _absolute(importer: Archive, name: str, package: str | None) -> str:
@@ -134,13 +142,40 @@ def _iter_modules(importer: Archive) -> Callable[..., Iterator[pkgutil.ModuleInf
     def iter_modules(path: Any = None, prefix: str = "") -> Iterator[pkgutil.ModuleInfo]:
         """Override of ``pkgutil.iter_modules``; identifies a package's ``__path__`` by identity."""
         for module in list(importer.modules.values()):
-            if path is not None and vars(module).get("__path__") is path:
+            known = vars(module)
+            # Modules of the server are among them, too.
+            if path is not None and known.get("__path__") is path and known.get("__loader__") is importer:
                 for name, is_package in importer.submodules(module):
-                    yield pkgutil.ModuleInfo(importer, prefix + name, is_package)  # type: ignore[arg-type]
+                    yield pkgutil.ModuleInfo(importer, prefix + name, is_package)
                 return
         yield from pkgutil.iter_modules(path, prefix)
 
     return iter_modules
+
+
+def _walk_packages(
+    import_module: Callable[..., ModuleType], iter_modules: Callable[..., Iterator[pkgutil.ModuleInfo]]
+) -> Callable[..., Iterator[pkgutil.ModuleInfo]]:
+    def walk_packages(
+        path: Any = None, prefix: str = "", onerror: Callable[[str], object] | None = None
+    ) -> Iterator[pkgutil.ModuleInfo]:
+        """Override of ``pkgutil.walk_packages``, which would import packages from outside of the archive."""
+        for info in iter_modules(path, prefix):
+            yield info
+            if not info.ispkg:
+                continue
+            try:
+                package = import_module(info.name)
+            except Exception as error:
+                if onerror is not None:
+                    onerror(info.name)
+                elif not isinstance(error, ImportError):
+                    raise
+            else:
+                inside = getattr(package, "__path__", ())  # iter_modules needs the same object
+                yield from walk_packages(inside, f"{info.name}.", onerror)
+
+    return walk_packages
 
 
 def _of_package(importer: Archive, stock: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ Open = Callable[..., HermeticImporter]
 STANDARD = (
     "collections", "concurrent.**", "copy", "copyreg", "ctypes", "dataclasses", "enum", "importlib",
     "importlib.**", "inspect", "io", "os", "os.**", "pathlib", "pickle", "pkgutil", "sys", "threading",
-    "time", "types", "typing",
+    "time", "types", "typing", "json",
 )  # fmt: skip
 
 
@@ -246,6 +246,7 @@ def test_modules_that_two_threads_import_and_that_import_each_other_are_both_the
 BY_NAME = """
     import importlib
     import importlib.util
+    import json
     from importlib import import_module
     from importlib.util import find_spec
     import pkg.deep.other
@@ -275,6 +276,15 @@ BY_NAME = """
             found = [(info.name, info.ispkg) for info in pkgutil.iter_modules(pkg.__path__, "pkg.")]
             outside = {info.name for info in pkgutil.iter_modules()}
             return [found, "json" in outside, "pkg" in outside]
+
+        def walked(self):
+            import pkgutil
+            import pkg
+            skipped = []
+            found = pkgutil.walk_packages(pkg.__path__, "pkg.", skipped.append)
+            names = [(info.name, info.ispkg) for info in found]
+            outside = {info.name for info in pkgutil.walk_packages(json.__path__, "json.")}
+            return [names, skipped, "json.decoder" in outside]
 
         def specs(self):
             names = ("pkg.deep.other", "pkg.untouched", "pkg.missing", "json", "no_such_module")
@@ -322,6 +332,11 @@ def test_what_a_librarys_c_code_imports_need_not_be_in_the_archive(open_archive:
 
 def test_modules_of_a_package_are_listed(by_name: Any) -> None:
     assert by_name.siblings() == [[("pkg.deep", True), ("pkg.main", False)], True, False]
+
+
+def test_packages_in_a_package_are_walked_too(by_name: Any) -> None:
+    inside = [("pkg.deep", True), ("pkg.deep.other", False), ("pkg.main", False)]
+    assert by_name.walked() == [inside, [], True]
 
 
 def test_find_spec_tells_what_the_archive_holds(by_name: Any) -> None:
