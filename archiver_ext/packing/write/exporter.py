@@ -13,7 +13,7 @@ from torch.package import PackageExporter
 from interpool.archiver_ext.packing.decide.rules import RuleAction, Rules, Verdict, module_file
 from interpool.archiver_ext.packing.dotted_names import with_parents
 from interpool.archiver_ext.packing.observe.imports import ImportSite, find_imports
-from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE, Origin
+from interpool.native.archive.format import ENTRY_PACKAGE, NAMESPACE_SOURCE
 from interpool.native.upstream.torch_private import (
     OWN_MODULES,
     REDUCE_PACKAGE,
@@ -230,9 +230,9 @@ class HermeticExporter(PackageExporter):
         return find_imports(source, module_name, bool(node.get("is_package")))
 
     def is_own(self, module_name: str) -> bool:
-        """Return whether the module is the user's own source."""
+        """Return whether the archive contains the module as the user's own source, whoever decided that."""
         verdict = self.verdicts.get(module_name)
-        return verdict is not None and verdict.origin is Origin.PROJECT
+        return verdict is not None and verdict.action == "intern" and not self.rules.package_of(module_name)
 
 
 def _is_namespace(module: object) -> bool:

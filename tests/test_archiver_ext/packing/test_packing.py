@@ -6,17 +6,19 @@ import os
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from test_archiver_ext.building import build
 from test_archiver_ext.stock import run_stock
 
 from interpool.archiver_ext import PackReport, pack
+from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import (
     MANIFEST_PACKAGE,
     MANIFEST_RESOURCE,
     Manifest,
+    Origin,
     parse_manifest,
 )
 
@@ -159,7 +161,18 @@ def test_nothing_of_the_users_machine_is_in_the_archive(packed: tuple[Path, Pack
 
 
 @pytest.mark.long
-def test_imports_that_the_archive_cannot_honour_are_told(importable: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "decided",
+    [
+        {},
+        {"intern": ["mypkg.**"]},
+        {"decisions": [Proposal("mypkg.**", "intern", "ours", origin=Origin.PLAN)]},
+    ],
+    ids=["by the rules", "by an option", "by a plan"],
+)
+def test_imports_that_the_archive_cannot_honour_are_told(
+    importable: Write, tmp_path: Path, decided: dict[str, Any]
+) -> None:
     root = importable(
         {
             "mypkg/helper.py": "",
@@ -187,7 +200,7 @@ def test_imports_that_the_archive_cannot_honour_are_told(importable: Write, tmp_
             """,
         }
     )
-    built = build("mypkg.factory:build", root, tmp_path)
+    built = build("mypkg.factory:build", root, tmp_path, **decided)
     (warning,) = built.warnings
     assert warning.startswith("mypkg/factory.py:11: import missing_at_import\n")
     assert [line.splitlines()[0] for line in built.lazy] == [
@@ -196,6 +209,7 @@ def test_imports_that_the_archive_cannot_honour_are_told(importable: Write, tmp_
     ]
     assert built.modules["mypkg.helper"]["action"] == "intern"
     assert built.modules["mypkg.helper"]["imported_by"] == [{"module": "mypkg.factory", "line": 15}]
+    assert {*built.sources} == {"mypkg", "mypkg.factory", "mypkg.helper", "mypkg.known"}
 
 
 def test_the_users_code_ran_in_another_process(packed: tuple[Path, PackReport]) -> None:
