@@ -198,8 +198,9 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
         message += group_was_made(spec)
     elif is_advised(failed.error):
         message += row_for(failed.error)
-    elif failed.missing:
-        message += _missing(failed.missing)
+    elif failed.missing or failed.refused:
+        message += _missing(failed.missing) if failed.missing else ""
+        message += _refused(failed.refused) if failed.refused else ""
     else:
         advice = _ADVICE.get(failed.trouble)
         message += (f"\n  What to do: {advice}" if advice else "") + row_for(failed.error)
@@ -238,6 +239,18 @@ def _missing(missing: Mapping[str, str]) -> str:
         f"\n  Its code looked for files that are in your project, but not in the archive:{said}{more}\n"
         f"  What to do: {options}, and have the code look beside __file__, not in the working "
         "directory; a name that ends in a slash is a folder with all that is in it"
+    )
+
+
+def _refused(refused: Mapping[str, str]) -> str:
+    """List files of the project that the archive's code looked for by their paths on this machine."""
+    shown = [f"{path} ({line})" if line else path for path, line in refused.items()][:_SHOWN]
+    more = [f"and {len(refused) - _SHOWN} more"] if len(refused) > _SHOWN else []
+    return (
+        "\n  Its code looked for files of your project by their paths on this machine:"
+        + "".join(f"\n    {each}" for each in shown + more)
+        + "\n  What to do: make the path from __file__ when the file is opened, or use importlib.resources: "
+        "an object that holds a path is packed with the path that it had here"
     )
 
 

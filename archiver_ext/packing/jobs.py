@@ -194,6 +194,8 @@ class TrialFailure:
         mocked: dotted name of the mocked object that was used, or "".
         missing: files and folders of the project that its code searched for and that are not in the archive.
             The names have the form of ``--data``, and each has the line that searched for it.
+        refused: files and folders of the project that were searched for by their paths on this machine, with
+            the line that searched for each, or "".
     """
 
     doing: str
@@ -204,6 +206,7 @@ class TrialFailure:
     modules: list[str] = field(default_factory=list)
     mocked: str = ""
     missing: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class WorkingTrees:
             if base := self._bases.get(above):
                 return base
             above = above.rpartition("/")[0]
-        return self.root if _is_below(found, self.root) else None
+        return self.root if is_below(found, self.root) else None
 
     def member(self, path: Path) -> str:
         """Return the name of a user's file in an archive; links are not followed."""
@@ -90,7 +90,7 @@ class WorkingTrees:
 
     def in_project(self, path: Path) -> bool:
         """Return whether a file is below the root, and not installed there."""
-        return _is_below(path.resolve(), self.root)
+        return is_below(path.resolve(), self.root)
 
     def elsewhere(self, top: str, path: Path) -> bool:
         """Return whether a file of a top-level module is in a working tree other than the project.
@@ -132,7 +132,7 @@ class WorkingTrees:
 
     def _scope(self, place: Path) -> Path:
         """Return the user's area around a top-level module: the whole package, or the project's folder."""
-        return place.parent if place.is_file() and _is_below(place, self.root) else place
+        return place.parent if place.is_file() and is_below(place, self.root) else place
 
 
 def _places(module: ModuleType) -> list[Path]:
@@ -145,7 +145,8 @@ def _places(module: ModuleType) -> list[Path]:
     return packages or [Path(each).resolve() for each in list(module.__path__) if isinstance(each, str)]
 
 
-def _is_below(path: Path, root: Path) -> bool:
+def is_below(path: Path, root: Path) -> bool:
+    """Return whether a resolved path is below a resolved directory, and not installed there."""
     # is_relative_to is too slow to call for each module of the process.
     found, above = os.path.join(path, ""), os.path.join(root, "")
     if not found.startswith(above) or _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts):

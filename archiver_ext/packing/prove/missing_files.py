@@ -1,39 +1,50 @@
-"""Observes files and folders that an archive's code searches for beside its modules.
+"""Observes files and folders that an archive's code searches for, and hides those that only this machine has.
 
 Code may test for a folder, or list it, and raise its own error, which then does not name the missing file.
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import linecache
 import os
 import sys
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.decide.project_data import holds_data
 from interpool.archiver_ext.source_lines import source_line
-from interpool.archiver_ext.tracebacks import name_in_package
+from interpool.archiver_ext.tracebacks import is_packaged, name_in_package
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
+    from interpool.archiver_ext.packing.prove.project_files import ProjectFiles
+
+_WRITING = os.O_WRONLY | os.O_RDWR
 _SEEN = ("open", "os.listdir", "os.scandir", "ctypes.dlopen")
 
 
 class MissingFiles:
     """Records the paths that are searched for, from its creation on.
 
+    Files of the project itself are not found: a path on this machine leads nowhere on a server.
+
     Args:
         sources: names of the archived modules' files for messages, by their names in the archive.
+        hidden: the project's files.
     """
 
-    def __init__(self, sources: Mapping[str, str]) -> None:
+    def __init__(self, sources: Mapping[str, str], hidden: ProjectFiles) -> None:
         self._sources = sources
+        self._hidden = hidden
         self._asked: dict[str, str] = {}
-        self._busy = False
+        self._refused: dict[str, str] = {}
+        self._thread = threading.local()
         stat = os.stat
 
         def noted_stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
@@ -54,31 +65,58 @@ class MissingFiles:
         Returns:
             Names in the form of ``--data``, with the line that searched for each.
         """
-        found: dict[str, str] = {}
         asked, self._asked = self._asked, {}
-        for path, line in asked.items():
-            relative = os.path.relpath(path, folder) if os.path.isabs(path) else path
-            if relative.startswith("..") or relative == ".":
-                continue
-            base = project.get(relative.split("/")[0], project[""])
-            if _lacks(folder / relative, base / relative):
-                found.setdefault(glob.escape(relative) + _as_folder(base / relative), line)
-        return found
+        with self._unseen():
+            return _missing(asked, folder, project)
+
+    def refused(self) -> dict[str, str]:
+        """Return files of the project that were searched for by their paths since the last call.
+
+        Returns:
+            The paths, with the line that searched for each, or "".
+        """
+        refused, self._refused = self._refused, {}
+        return refused
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _SEEN and args:
-            self._note(args[0], sys._getframe(1))
+            self._note(args[0], sys._getframe(1), args[2] if event == "open" else 0)
 
-    def _note(self, path: Any, frame: FrameType | None) -> None:
-        if self._busy or not isinstance(path, (str, bytes, os.PathLike)):
+    def _note(self, path: Any, frame: FrameType | None, flags: Any = 0) -> None:
+        if getattr(self._thread, "busy", False) or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        self._busy = True  # this code searches for files, too
+        with self._unseen():
+            # From 3.14 on, pathlib lists "folder/".
+            name, line = os.path.normpath(os.fsdecode(path)), self._line(frame)
+            if line:
+                self._asked[name] = line  # keep the last search: earlier ones may be mere tests
+            is_written = isinstance(flags, int) and flags & _WRITING
+            if is_written or not self._hidden.holds(name) or not self._is_archives(frame):
+                return
+            self._refused[name] = line
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Record nothing during the block, in which this code searches for files itself."""
+        self._thread.busy = True
         try:
-            if line := self._line(frame):
-                # Keep the last search: earlier ones may be mere tests. From 3.14 on, pathlib lists "folder/".
-                self._asked[os.path.normpath(os.fsdecode(path))] = line
+            yield
         finally:
-            self._busy = False
+            self._thread.busy = False
+
+    def _is_archives(self, frame: FrameType | None) -> bool:
+        """Return whether an archive searches, and not the import system, a traceback or the server's code."""
+        while frame is not None and not is_packaged(name := frame.f_code.co_filename):
+            # The server may have some of the project's modules, too, if the user says so.
+            if (
+                frame.f_code.co_name == "_find_and_load"
+                or name == linecache.__file__
+                or self._hidden.covers(name)
+            ):
+                return False
+            frame = frame.f_back
+        return True  # another thread, or a library that unpickles its object
 
     def _line(self, frame: FrameType | None) -> str:
         """Return the innermost line of the archive's code; "" if there is none."""
@@ -91,6 +129,18 @@ class MissingFiles:
                 return ""  # the import system searches for modules
             frame = frame.f_back
         return ""
+
+
+def _missing(asked: Mapping[str, str], folder: Path, project: Mapping[str, Path]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path, line in asked.items():
+        relative = os.path.relpath(path, folder) if os.path.isabs(path) else path
+        if relative.startswith("..") or relative == ".":
+            continue
+        base = project.get(relative.split("/")[0], project[""])
+        if _lacks(folder / relative, base / relative):
+            found.setdefault(glob.escape(relative) + _as_folder(base / relative), line)
+    return found
 
 
 def _lacks(archived: Path, original: Path) -> bool:

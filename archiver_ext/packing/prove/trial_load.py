@@ -19,6 +19,7 @@ from interpool.archiver_ext.packing.decide.corrections import blamed
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
 from interpool.archiver_ext.packing.prove.missing_files import MissingFiles
+from interpool.archiver_ext.packing.prove.project_files import ProjectFiles
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import name_in_package, readable_traceback
 from interpool.archiver_ext.verify.self_test import differences, replay
@@ -155,7 +156,8 @@ def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> Trial
         differing = _self_test(importer, entry, manifest, manifest["self_test"])
         if differing:
             missing = searched.missing(_folder_of(importer), bases)
-            return TrialFailure(doing, Trouble.DIFFERS, "; ".join(differing[:3]), missing=missing)
+            said = "; ".join(differing[:3])
+            return TrialFailure(doing, Trouble.DIFFERS, said, missing=missing, refused=searched.refused())
         del entry
         if not job.serve_check:
             return None
@@ -172,6 +174,7 @@ def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> Trial
             modules=_modules(error.__traceback__),
             mocked=mocked,
             missing=searched.missing(_folder_of(importer), bases),
+            refused=searched.refused(),
         )
     finally:
         if importer is not None:
@@ -198,6 +201,11 @@ def _take_from_outside(importer: HermeticImporter, package: str) -> None:
     for parent in parents:
         node = node.children[parent]
     node.children[last] = ExternNode()
+
+
+def _project_files(job: TrialJob) -> ProjectFiles:
+    trees = [Path(base, name) for name, base in job.bases.items() if name in job.project]
+    return ProjectFiles([job.root, *trees], job.archive.stat().st_ctime_ns)
 
 
 def _folder_of(importer: HermeticImporter | None) -> Path:
@@ -298,7 +306,7 @@ def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
     """
     failures: list[TrialFailure] = []
     open_to = dict(job.open_to)
-    searched = MissingFiles(_members(job.sources))
+    searched = MissingFiles(_members(job.sources), _project_files(job))
     while isinstance(outcome := trial_load(job, blocker, searched), TrialFailure):
         package = blamed(outcome, open_to)
         if package or not failures:
