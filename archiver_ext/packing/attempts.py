@@ -157,6 +157,7 @@ def _try(options: PackOptions, plan: Plan | None, workdir: Path, built: Built) -
         archive=workdir / ARCHIVE_NAME,
         root=options.project,
         project=sorted(own),
+        left_out=sorted({*built.own} - own),
         installed=sorted({top_of(name) for name in inside} - own),
         extern=[name for name, done in built.modules.items() if done["action"] == "extern"],
         sources=built.sources,

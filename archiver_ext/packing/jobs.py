@@ -80,6 +80,7 @@ class Built(Findings):
         data: files beside the code, with the line that reads each.
         hidden: hidden files that were read but not added, with the line that reads each.
         unseen: modules of the project that were imported here, but that no module in the archive imports.
+        own: top-level names of the project's modules that were imported here, in the archive or not.
         sources: the project's own files, by module.
         bases: the directories at which names of the project's files start, by first part; "" for all other
             names.
@@ -90,6 +91,7 @@ class Built(Findings):
     data: dict[str, str]
     hidden: dict[str, str]
     unseen: list[str]
+    own: list[str]
     sources: dict[str, str]
     bases: dict[str, str]
     process_group: bool
@@ -142,7 +144,8 @@ class TrialJob:
     Attributes:
         archive: the file.
         root: the project's directory, which is removed from ``sys.path``.
-        project: top-level names of the project's own modules.
+        project: top-level names of the project's own modules in the archive.
+        left_out: top-level names of its other modules that were imported here.
         installed: top-level names of other modules in the archive.
         extern: modules that the archive imports from the server.
         sources: the project's own files, by module, for messages.
@@ -155,6 +158,7 @@ class TrialJob:
     archive: Path
     root: Path
     project: list[str]
+    left_out: list[str]
     installed: list[str]
     extern: list[str]
     sources: dict[str, str]

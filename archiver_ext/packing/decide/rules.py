@@ -161,6 +161,11 @@ class Rules:
         """
         return next((name for name in with_parents(module) if not self._is_own(name)), "")
 
+    def is_on_every_server(self, top: str) -> bool:
+        """Return whether every server has a top-level module, also if it is in a working tree here."""
+        there = {*sys.stdlib_module_names, *_ALWAYS_THERE, "interpool"}
+        return top in there or _third_party(top, True, None).origin is Origin.SERVER
+
     def _is_own(self, module: str) -> bool:
         top = top_of(module)
         return any(

@@ -50,8 +50,10 @@ class Blocker(importlib.abc.MetaPathFinder):
     """Refuses imports that would succeed only on this machine; allows callers that only need a spec.
 
     Args:
-        project: top-level names of the project's own modules. They are refused to all code except installed
-            code of the same name, which runs only if the archive imports it from the server.
+        project: top-level names of the project's own modules in the archive. They are refused to all code
+            except installed code of the same name, which runs only if the archive imports it from the server.
+        left_out: top-level names of the project's other modules. They are refused to all code except the
+            project's, which runs only if the archive imports it from the server.
         installed: top-level names of other archived modules. They are refused to code from the archive only,
             because installed code of a server has them installed, too.
         extern: modules that the archive imports from the server; these and their submodules are never
@@ -62,8 +64,15 @@ class Blocker(importlib.abc.MetaPathFinder):
         let_through_by_archive: packages that the archive imports from the server after a correction.
     """
 
-    def __init__(self, project: Iterable[str], installed: Iterable[str], extern: Iterable[str]) -> None:
+    def __init__(
+        self,
+        project: Iterable[str],
+        left_out: Iterable[str],
+        installed: Iterable[str],
+        extern: Iterable[str],
+    ) -> None:
         self._project = frozenset(project)
+        self._left_out = frozenset(left_out)
         self._installed = frozenset(installed)
         self._extern = set(extern)
         self._above_extern = {each for name in self._extern for each in with_parents(name)}
@@ -101,12 +110,15 @@ class Blocker(importlib.abc.MetaPathFinder):
             return None
         importer_globals = _importer_globals()
         by_archive = bool(importer_globals.get(FROM_PACKAGE))
-        by_sibling = not by_archive and top_of(str(importer_globals.get("__name__"))) == top
-        if (top in self._project and not by_sibling) or (top in self._installed and by_archive):
+        by = "" if by_archive else top_of(str(importer_globals.get("__name__")))
+        if top in self._left_out and by not in self._project | self._left_out:
+            said = f"{fullname} is the project's, but not in the archive"
+        elif (top in self._project and by != top) or (top in self._installed and by_archive):
             said = f"{fullname} is in the archive, but the code looked for it outside"
-            self.refusals.append(ModuleNotFoundError(said, name=fullname))
-            raise self.refusals[-1]
-        return None
+        else:
+            return None
+        self.refusals.append(ModuleNotFoundError(said, name=fullname))
+        raise self.refusals[-1]
 
 
 def _is_spec_request() -> bool:
@@ -204,7 +216,8 @@ def _take_from_outside(importer: HermeticImporter, package: str) -> None:
 
 
 def _project_files(job: TrialJob) -> ProjectFiles:
-    trees = [Path(base, name) for name, base in job.bases.items() if name in job.project]
+    own = {*job.project, *job.left_out}.difference(job.extern)
+    trees = [Path(base, name) for name, base in job.bases.items() if name in own]
     return ProjectFiles([job.root, *trees], job.archive.stat().st_ctime_ns)
 
 
@@ -292,7 +305,7 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     """Run the trial; a failure is a result, too."""
     use_up_storage_warning()
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
-    blocker = Blocker(job.project, job.installed, job.extern)
+    blocker = Blocker(job.project, job.left_out, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
     yield try_all(job, blocker)
 

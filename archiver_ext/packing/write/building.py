@@ -196,6 +196,7 @@ def export(job: BuildJob) -> Built:
         ],
         lazy=dropped.lazy,
         unseen=_unseen(exporter, spec, options.inputs or ""),
+        own=_own(rules),
         sources={
             name: shown_path(exporter, name) for name in exporter.names("intern") if exporter.is_own(name)
         },
@@ -362,12 +363,21 @@ def _unseen(exporter: HermeticExporter, *specs: str) -> list[str]:
     asked = {spec.partition(":")[0] for spec in specs}
     return sorted(
         name
-        for name, module in list(sys.modules.items())
-        if name not in exporter.verdicts
-        and name not in asked
-        and isinstance(getattr(module, "__file__", None), str)
-        and exporter.rules.trees.owns(Path(str(module.__file__)))
+        for name in _imported(exporter.rules.trees)
+        if name not in exporter.verdicts and name not in asked
     )
+
+
+def _own(rules: Rules) -> list[str]:
+    """Return the top-level names of the project's modules that were imported here."""
+    tops = {name.partition(".")[0] for name in _imported(rules.trees)}
+    return sorted(top for top in tops if not rules.is_on_every_server(top))
+
+
+def _imported(trees: WorkingTrees) -> list[str]:
+    """Return the project's modules that were imported here."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    return [name for name, file in files.items() if isinstance(file, str) and trees.owns(Path(file))]
 
 
 def _outside(files: OpenedFiles) -> list[str]:

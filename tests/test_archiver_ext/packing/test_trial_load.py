@@ -15,20 +15,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+TOPS = ("ours", "helper", "forgotten", "ours_native")
+
+
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules that are installed on this machine, behind a blocker."""
-    for name in ("ours", "helper"):
+    for name in ("ours", "helper", "forgotten"):
         (tmp_path / f"{name}.py").write_text("")
     (tmp_path / "ours_native").mkdir()
     (tmp_path / "ours_native" / "__init__.py").write_text("import ours_native.helper")
     for name in ("helper", "core", "model"):
         (tmp_path / "ours_native" / f"{name}.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    blocker = Blocker(project=["ours", "ours_native"], installed=["helper"], extern=["ours_native.core"])
+    blocker = Blocker(
+        project=["ours", "ours_native"],
+        left_out=["forgotten"],
+        installed=["helper"],
+        extern=["ours_native.core"],
+    )
     monkeypatch.setattr(sys, "meta_path", [blocker, *sys.meta_path])
     yield
-    for name in [each for each in sys.modules if each.partition(".")[0] in ("ours", "helper", "ours_native")]:
+    for name in [each for each in sys.modules if each.partition(".")[0] in TOPS]:
         del sys.modules[name]
 
 
@@ -43,6 +51,13 @@ def test_installed_module_is_refused_to_packaged_code_only() -> None:
     with pytest.raises(ModuleNotFoundError, match="helper is in the archive"):
         exec("import importlib; importlib.import_module('helper')", {"__torch_package__": True})
     importlib.import_module("helper")
+
+
+@pytest.mark.usefixtures("outside")
+def test_module_of_the_project_that_is_not_packed_is_refused_to_all_but_the_projects_installed_code() -> None:
+    with pytest.raises(ModuleNotFoundError, match="forgotten is the project's, but not in the archive"):
+        importlib.import_module("forgotten")
+    exec("import forgotten", {"__name__": "ours_native.core"})
 
 
 @pytest.mark.usefixtures("outside")
@@ -89,7 +104,7 @@ def hides_the_cause() -> None:
 def test_a_mock_is_found_behind_an_error_that_hides_it() -> None:
     with pytest.raises(ValueError, match="it did not work") as caught:
         hides_the_cause()
-    assert find_trouble(caught.value, Blocker([], [], [])) == (Trouble.MOCKED, "cffi.FFI")
+    assert find_trouble(caught.value, Blocker([], [], [], [])) == (Trouble.MOCKED, "cffi.FFI")
 
 
 @pytest.mark.parametrize(
@@ -102,4 +117,4 @@ def test_a_mock_is_found_behind_an_error_that_hides_it() -> None:
     ],
 )
 def test_a_file_that_is_missing_is_known_whatever_the_errors_type(error: Exception, trouble: Trouble) -> None:
-    assert find_trouble(error, Blocker([], [], [])) == (trouble, "")
+    assert find_trouble(error, Blocker([], [], [], [])) == (trouble, "")

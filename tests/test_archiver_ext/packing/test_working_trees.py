@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_archiver_ext.building import build
 
-from interpool.archiver_ext import pack
+from interpool.archiver_ext import PackError, pack
 from interpool.archiver_ext.packing.decide import distributions
 from interpool.archiver_ext.packing.decide.distributions import distribution_of
 from interpool.native.archive.format import Origin
@@ -181,6 +181,29 @@ def test_a_package_below_src_finds_its_data(
     monkeypatch.syspath_prepend(root / "src")
     built = build("export:build", root, tmp_path, inputs="", data=["words14/never.py"])
     assert sorted(built.data) == ["words14/never.py", "words14/words.txt"]
+
+
+def test_a_module_that_no_import_of_the_archive_names_is_missed(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = project(
+        {
+            "src/words14/__init__.py": "",
+            "src/words14/table.py": """
+                import pydoc
+
+                def table():
+                    return pydoc.locate("forgotten14.table")()
+            """,
+            "src/forgotten14.py": "def table(): return [1]",
+        }
+        | EXPORT
+    )
+    monkeypatch.setenv("PYTHONPATH", str(root / "src"))
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=root)
+    assert caught.value.message.startswith("src/words14/table.py:5: return pydoc.locate(")
+    assert "Imported here and not in the archive: forgotten14." in caught.value.message
 
 
 @pytest.mark.usefixtures("fresh_metadata")
