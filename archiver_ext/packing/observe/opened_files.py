@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from interpool.archiver_ext.packing.decide.rules import Rules
+    from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _COMPILED = (".pyc", ".pyi")
@@ -78,7 +79,7 @@ class OpenedFiles:
     def _note(self, name: Any, flags: Any, frame: FrameType | None) -> None:
         if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):
             return
-        path = Path(os.fsdecode(name)).resolve()
+        path = Path(os.path.abspath(os.fsdecode(name)))
         if path.suffix == ".pyc" and _is_cache(path):
             path = Path(importlib.util.source_from_cache(str(path)))
         # Caches are recreated, and imports are found in other ways.
@@ -91,11 +92,19 @@ class OpenedFiles:
             return
         trees = self._rules.trees
         if trees.owns(path):
-            name = trees.member(path)
+            name = trees.member(_below_links(path, trees))
             found = self.hidden if _is_hidden(name) else self.inside
             found.setdefault(name, frame_line(owner, trees.shown))
-        elif owner is _beyond_standard_library(frame) and not path.is_relative_to("/proc"):
-            self.outside.setdefault(str(path), frame_line(owner, trees.shown))
+        elif owner is _beyond_standard_library(frame) and not path.resolve().is_relative_to("/proc"):
+            self.outside.setdefault(str(path.resolve()), frame_line(owner, trees.shown))
+
+
+def _below_links(path: Path, trees: WorkingTrees) -> Path:
+    """Return the path of a user's file, with links followed up to the user's folder, but not in it."""
+    for folder in reversed(path.parents):
+        if trees.owns(folder):
+            return folder.resolve() / path.relative_to(folder)
+    return path.resolve()
 
 
 def _is_cache(path: Path) -> bool:

@@ -154,6 +154,32 @@ def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
         assert find_data(root, [option]) == [name]
 
 
+@pytest.mark.long
+def test_file_that_is_read_through_a_link_goes_in_where_code_finds_it(
+    importable: Write, tmp_path: Path
+) -> None:
+    root = importable(
+        {
+            "mypkg/reads.py": """
+                from pathlib import Path
+                HERE = Path(__file__).parent
+                WORDS = [(HERE / name).read_text() for name in ("words.txt", "more/words.txt")]
+
+                def entry(): ...
+                def build(): return entry
+            """,
+            ".dvc/cache/ab/cdef": "a b",
+            ".dvc/cache/more/words.txt": "c d",
+        }
+    )
+    (root / "mypkg/words.txt").symlink_to("../.dvc/cache/ab/cdef")
+    (root / "mypkg/more").symlink_to(root / ".dvc/cache/more")
+    built = build("mypkg.reads:build", root, tmp_path)
+    assert built.data.keys() == {"mypkg/words.txt", "mypkg/more/words.txt"}
+    assert not built.hidden
+    assert not built.warnings
+
+
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
     name = "mypkg/vocab/wörter 語.txt"
     (root / name).write_text("ü", encoding="utf-8")
