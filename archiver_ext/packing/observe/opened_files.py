@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.packing.observe.stacks import stack_of
 from interpool.archiver_ext.source_lines import frame_line
 
 if TYPE_CHECKING:
@@ -127,20 +128,18 @@ def _is_hidden(name: str) -> bool:
 def _owner(frame: FrameType | None, rules: Rules, *, top_level: bool) -> FrameType | None:
     """Return the innermost frame of the project; with ``top_level``, None if no module body is running."""
     found: FrameType | None = None
-    while frame is not None:
-        if _is_project(frame.f_code.co_filename, rules):
-            found = found or frame
-            if top_level and frame.f_code.co_name == "<module>":
+    for each in stack_of(frame):
+        if _is_project(each.f_code.co_filename, rules):
+            found = found or each
+            if not top_level or each.f_code.co_name == "<module>":
                 return found
-        frame = frame.f_back
-    return None if top_level else found
+    return None
 
 
 def _beyond_standard_library(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame outside of the standard library, which requested the file."""
-    while frame is not None and frame.f_code.co_filename.startswith((_STANDARD_LIBRARY, "<")):
-        frame = frame.f_back
-    return frame
+    inside = (_STANDARD_LIBRARY, "<")
+    return next((each for each in stack_of(frame) if not each.f_code.co_filename.startswith(inside)), None)
 
 
 def _is_project(filename: str, rules: Rules) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.decide.project_data import holds_data
+from interpool.archiver_ext.packing.observe.stacks import stack_of
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import is_packaged, name_in_package
 
@@ -73,7 +74,7 @@ class MissingFiles:
         """Return files of the project that were searched for by their paths since the last call.
 
         Returns:
-            The paths, with the line that searched for each, or "".
+            The paths, with the line that searched for each; "" if no code of the archive did.
         """
         refused, self._refused = self._refused, {}
         return refused
@@ -120,14 +121,13 @@ class MissingFiles:
 
     def _line(self, frame: FrameType | None) -> str:
         """Return the innermost line of the archive's code; "" if there is none."""
-        while frame is not None:
-            shown = self._sources.get(name_in_package(frame.f_code.co_filename))
+        for each in stack_of(frame):
+            shown = self._sources.get(name_in_package(each.f_code.co_filename))
             if shown is not None:
-                text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-                return source_line(shown, frame.f_lineno, text)
-            if frame.f_code.co_name == "_find_and_load":
+                text = linecache.getline(each.f_code.co_filename, each.f_lineno, each.f_globals)
+                return source_line(shown, each.f_lineno, text)
+            if each.f_code.co_name == "_find_and_load":
                 return ""  # the import system searches for modules
-            frame = frame.f_back
         return ""
 
 

@@ -130,11 +130,16 @@ mypkg/model.py:9: raise RuntimeError("run download.sh first")
   What to do: --data 'mypkg/data/',"""
 
 
-def test_a_folder_that_code_asks_for_is_named_with_its_option(project: Write, tmp_path: Path) -> None:
-    root = project(FOLDERS)
+@pytest.mark.parametrize("asks", ["os.path.exists(DATA)", "Pool(1).apply(os.path.exists, [DATA])"])
+def test_a_folder_that_code_asks_for_is_named_with_its_option(
+    project: Write, tmp_path: Path, asks: str
+) -> None:
+    source = FOLDERS["mypkg/model.py"].replace("os.path.exists(DATA)", asks)
+    source = source.replace("import os\n", "import os; from multiprocessing.pool import ThreadPool as Pool\n")
+    root = project(FOLDERS | {"mypkg/model.py": source})
     with pytest.raises(PackError) as caught:
         pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root)
-    assert caught.value.message.startswith(SAID)
+    assert caught.value.message.startswith(SAID.replace("os.path.exists(DATA)", asks))
 
 
 def test_the_option_for_a_name_with_a_globs_characters_matches_it(project: Write, tmp_path: Path) -> None:

@@ -180,6 +180,42 @@ def test_file_that_is_read_through_a_link_goes_in_where_code_finds_it(
     assert not built.warnings
 
 
+@pytest.mark.long
+def test_files_that_other_threads_read_go_in_with_the_line_that_waits_for_them(
+    importable: Write, tmp_path: Path
+) -> None:
+    root = importable(
+        {
+            "mypkg/reads.py": """
+                from concurrent.futures import ThreadPoolExecutor
+                from pathlib import Path
+
+                def beside(name): return Path(__file__).with_name(name)
+                def read(name): return beside(name).read_text()
+
+                with ThreadPoolExecutor() as pool:
+                    ONE = list(pool.map(read, ["one.txt"]))
+                    TWO = list(pool.map(Path.read_text, [beside("two.txt")]))
+
+                def entry(x):
+                    with ThreadPoolExecutor() as pool:
+                        return list(pool.map(Path.read_text, [beside("three.txt")]))
+
+                def build(): return entry
+                def example_inputs(): return 1
+            """,
+            "mypkg/one.txt": "1",
+            "mypkg/two.txt": "2",
+            "mypkg/three.txt": "3",
+        }
+    )
+    built = build("mypkg.reads:build", root, tmp_path, inputs="")
+    assert built.data.keys() == {"mypkg/one.txt", "mypkg/two.txt", "mypkg/three.txt"}
+    assert built.data["mypkg/one.txt"].startswith("mypkg/reads.py:6: def read(name)")
+    assert built.data["mypkg/two.txt"].startswith("mypkg/reads.py:10: ")
+    assert built.data["mypkg/three.txt"].startswith("mypkg/reads.py:14: ")
+
+
 def test_name_in_any_language_is_kept(root: Path, tmp_path: Path) -> None:
     name = "mypkg/vocab/wörter 語.txt"
     (root / name).write_text("ü", encoding="utf-8")

@@ -59,7 +59,11 @@ def written(read: str) -> dict[str, str]:
             " (mypkg/m.py:19: assert self.words.exists()",
         ),
         ("return os.listdir(self.words.parent)", "FileNotFoundError", " (mypkg/m.py:19: return os.listdir"),
-        ("return ThreadPoolExecutor().submit(self.words.stat).result()", "FileNotFoundError", "\n"),
+        (
+            "return ThreadPoolExecutor().submit(self.words.stat).result()",
+            "FileNotFoundError",
+            " (mypkg/m.py:19: return ThreadPoolExecutor()",
+        ),
     ],
 )
 def test_a_path_on_this_machine_that_the_model_holds_is_refused(
