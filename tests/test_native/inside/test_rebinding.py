@@ -101,6 +101,11 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         "class Net(neighbour.C):\n    def m(self): return 1\nNet().m()",
         "torch.set_default_dtype(torch.float64)",
         "logging.getLogger('x').setLevel(10)\nlogging.basicConfig()",
+        # As django's settings before they are configured.
+        (
+            "library = module('library', 'class Lazy:\\n    @property\\n"
+            "    def __class__(self): raise OSError\\nsettings = Lazy()')"
+        ),
     ],
 )
 def test_usual_changes_of_libraries_and_models_are_not_told(session: InterpreterSession, code: str) -> None:
