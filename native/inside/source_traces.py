@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, 
 from types import ModuleType
 from typing import NamedTuple
 
-from interpool.native.upstream.torch_private import MANGLED
+from interpool.native.upstream.torch_private import MANGLED, plain_name
 
 _CHANGING = frozenset(
     {"append", "appendleft", "extend", "insert", "remove", "pop", "popitem", "clear", "update", "setdefault"}
@@ -111,7 +111,7 @@ def changes_of(modules: Mapping[str, ModuleType]) -> Iterator[tuple[ModuleType, 
     Args:
         modules: models' modules, by name. Those of archives have mangled names.
     """
-    own = {name.partition(".")[0] for name in modules}
+    own = {plain_name(name).partition(".")[0] for name in modules}  # as the sources write it
     for name, module in modules.items():
         file = str(vars(module).get("__file__") or name)  # vars() runs no code of an unusual module
         try:

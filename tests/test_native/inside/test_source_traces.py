@@ -112,12 +112,14 @@ def test_what_is_the_models_own_or_read_is_not_told(tmp_path: Path, source: str)
         ("sys.modules[__name__] = sys", None),
         ("sys.modules[f'{__name__}.x'] = sys", None),
         ("x = sys.modules['x']", None),
+        ("import handler\nhandler.FLAG = True", None),
+        ("import library\nlibrary.FLAG = True", "library.FLAG (handler.py:3)"),
     ],
 )
 def test_a_hermetic_model_may_change_its_own_modules_only(
     tmp_path: Path, change: str, told: str | None
 ) -> None:
-    """It shares ``sys.modules`` with all models of its interpreter."""
+    """It shares ``sys.modules`` with all models of its interpreter, which has its modules by other names."""
     source = module_of(tmp_path, f"import sys\n{change}")
     found = [text for _, text in changes_of({"<torch_package_0>.handler": source})]
     assert [text.replace(f"{tmp_path}/", "") for text in found] == ([told] if told else [])
