@@ -202,7 +202,7 @@ class ModuleScope:
             ImportError: it was not imported before.
         """
         module = self._modules.get(name)
-        if module is None and name.partition(".")[0] not in self._names:
+        if name not in self._modules and name.partition(".")[0] not in self._names:
             module = _environment.get(name)
         if module is None:
             raise ImportError(

@@ -454,6 +454,20 @@ def test_a_models_thread_imports_all_names_of_its_own_module(scopes: Scopes) -> 
     assert scopes.inside("two", "import builtins; result = builtins.of_one()") == "mine"
 
 
+def test_a_models_thread_cannot_import_what_its_model_forbids(scopes: Scopes, environment: Path) -> None:
+    scopes.outside("import colors")
+    scopes.make(
+        "one",
+        background="import sys, threading\nsys.modules['colors'] = None\n"
+        "def ask(): import colors\nthreading.Thread(target=str).start()",
+    )
+    scopes.make("two")
+    scopes.inside("one", "import background, builtins; builtins.of_one = background.ask")
+    with pytest.raises(RemoteError, match="'colors' was imported in a thread"):
+        scopes.inside("two", "import builtins; builtins.of_one()")
+    assert scopes.inside("two", "import colors; result = colors.NAME") == "theirs"
+
+
 IMPORT_IN_A_THREAD = """
     import builtins, threading
     builtins.begun, builtins.go = threading.Event(), threading.Event()
