@@ -67,6 +67,8 @@ class FakeHost:
             worker.close()
 
     async def register(self, _runtime_dir: str, model_dir: str, *_more: object) -> Registered:
+        if before := self._workers.get(model_dir):
+            before.close()
         ours, self._workers[model_dir] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         return Registered(ours)

@@ -131,7 +131,7 @@ class Place:
                     raise WorkerGone(said[0])
         except LoadFailed:
             if said:
-                raise WorkerRefused(said[0]) from None
+                raise (WorkerRefused if self._beside is None else WorkerGone)(said[0]) from None
             raise
         finally:
             worker.close()

@@ -109,6 +109,30 @@ def test_requests_that_wait_for_a_model_that_is_unregistered_are_refused(
         asyncio.run(work())
 
 
+def test_a_worker_that_the_host_ends_while_it_loads_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        channels, models = FakeChannels(), Models()
+        async with _management() as management:
+            beside = _Beside("/nowhere", models, management, channels)
+            beside._add(_worker("m"))
+            await until(lambda: channels.opened)
+            channels.opened[0].load()
+            await until(lambda: all(model.queue.workers for model in models))
+            channels.opened[0].end()
+            await until(lambda: len(channels.opened) == 2)
+            await asyncio.sleep(0.05)
+            host.end("/m")
+            await until(lambda: not beside._tasks)
+            assert len(channels.opened) == 2
+            assert not list(models)
+
+    with FakeHost() as host:
+        monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
+        asyncio.run(work())
+
+
 def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_default_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
