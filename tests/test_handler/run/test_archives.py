@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from extracted import extracted
 from model_archiver.model_archiver_config import ModelArchiverConfig
 from proving import build_archive
 from stock_archiver import wrap
@@ -60,6 +61,13 @@ def test_no_delay_of_batches_is_a_delay_that_an_option_may_ask_for(ordinary: Pat
     for delay_ms, seconds in ((None, 0.1), (0, 0.0), (5, 0.005)):
         with opened("ordinary", ordinary, Options(batch_delay_ms=delay_ms)) as archive:
             assert archive.settings.batch_delay_s == seconds
+
+
+def test_a_size_of_batches_that_torchserve_cannot_have_counts_as_absent(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"batchSize: {1 << 31}")
+    extracted(tmp_path, handler="handler.py", configFile="config.yaml")
+    with opened("model", tmp_path, Options()) as archive:
+        assert archive.settings.batch_size == 1
 
 
 def _damaged(directory: Path, damage: str) -> Path:
