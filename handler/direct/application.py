@@ -137,9 +137,9 @@ class Application:
         # Of several headers with one name, the last counts, as for TorchServe's handlers.
         headers = dict(scope["headers"])
         try:
-            path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-            if root and f"{path}/".startswith(f"{root}/"):
-                path = path[len(root) :]
+            path = scope["path"]
+            if root := scope.get("root_path"):
+                path = _below(path, root.rstrip("/"))
             asked = understand(path, scope.get("raw_path") or b"", scope["method"])
             if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
                 self._guard(headers)
@@ -332,6 +332,11 @@ async def _joined(job: Job, first: Answer) -> Answer:
         answer = await job.answer()
         parts.append(answer.body)
     return first._replace(body=b"".join(parts), more=False)
+
+
+def _below(path: str, root: str) -> str:
+    """The path below the one that the application is mounted at. Some servers leave that out of the path."""
+    return path[len(root) :] if f"{path}/".startswith(f"{root}/") else path
 
 
 def _new_id() -> bytes:
