@@ -12,11 +12,13 @@ _BY_NAME = (
 )
 _GROUP = "a process group (`torch.distributed`) that `forward` needs"
 _NUMBA_CACHE = "`numba.njit(cache=True)`"
+_METADATA = '`importlib.metadata.version("mypkg")` of a package in the archive'
 ROWS = {
     _GROUP: re.compile(
         r"[Pp]rocess group has not been initialized|init_process_group|initializing torch\.distributed"
     ),
     _NUMBA_CACHE: re.compile(r"cannot cache function .* no locator available"),
+    _METADATA: re.compile(r"PackageNotFoundError"),
     _BY_NAME: re.compile(
         r"[Ee]rror (locating|loading|in call to) (target )?'|InstantiationException|_target_"
         r"|is in the archive, but the code looked for it outside"
@@ -30,6 +32,7 @@ _ADVICE = {
         "share one process"
     ),
     _NUMBA_CACHE: "leave out cache=True: each interpreter compiles the function when it is first called",
+    _METADATA: "catch PackageNotFoundError, or write the version into the code: an archive holds no metadata",
 }
 
 

@@ -12,12 +12,18 @@ import importlib.util
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.decide.corrections import blamed
 from interpool.archiver_ext.packing.dotted_names import top_of, with_parents
 from interpool.archiver_ext.packing.jobs import TRIAL_LOAD, TrialFailure, TrialJob, TrialResult, Trouble
+from interpool.archiver_ext.packing.prove.hidden_distributions import (
+    hide_distributions,
+    is_editable_in,
+    top_levels,
+)
 from interpool.archiver_ext.packing.prove.missing_files import MissingFiles
 from interpool.archiver_ext.packing.prove.project_files import ProjectFiles
 from interpool.archiver_ext.source_lines import source_line
@@ -38,6 +44,7 @@ from interpool.native.upstream.torch_private import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from importlib import metadata
     from types import FrameType, ModuleType, TracebackType
 
     from interpool.archiver_ext.verify.serving_side import FoundRequest
@@ -108,9 +115,7 @@ class Blocker(importlib.abc.MetaPathFinder):
         is_extern = fullname in self._above_extern or not self._extern.isdisjoint(with_parents(fullname))
         if is_extern or _is_spec_request():
             return None
-        importer_globals = _importer_globals()
-        by_archive = bool(importer_globals.get(FROM_PACKAGE))
-        by = "" if by_archive else top_of(str(importer_globals.get("__name__")))
+        by_archive, by = _asking(sys._getframe(1))
         if top in self._left_out and by not in self._project | self._left_out:
             said = f"{fullname} is the project's, but not in the archive"
         elif (top in self._project and by != top) or (top in self._installed and by_archive):
@@ -120,6 +125,22 @@ class Blocker(importlib.abc.MetaPathFinder):
         self.refusals.append(ModuleNotFoundError(said, name=fullname))
         raise self.refusals[-1]
 
+    def hides(self, folders: Iterable[Path], caller: FrameType, found: metadata.Distribution) -> bool:
+        """Return whether ``importlib.metadata`` must not find a distribution, as a server need not have it.
+
+        Args:
+            folders: the project's.
+            caller: the frame that searches.
+            found: the distribution.
+        """
+        tops, own = top_levels(found), self._project | self._left_out
+        if not tops.isdisjoint(self._above_extern):
+            return False
+        by_archive, by = _asking(caller)
+        if is_editable_in(found, folders) or (tops and tops <= own):
+            return by not in own
+        return by_archive and not tops.isdisjoint(self._installed)
+
 
 def _is_spec_request() -> bool:
     """Return whether ``importlib.util.find_spec`` requests the spec, and not an import."""
@@ -127,12 +148,13 @@ def _is_spec_request() -> bool:
     return finding is not None and finding.f_code is _FIND_SPEC
 
 
-def _importer_globals() -> Mapping[str, object]:
-    """Return the globals of the importing code."""
-    frame: FrameType | None = sys._getframe(2)
+def _asking(frame: FrameType | None) -> tuple[bool, str]:
+    """Return whether an archive's code asks the import system, or else the top-level name of the module."""
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
-    return {} if frame is None else frame.f_globals
+    found: Mapping[str, object] = {} if frame is None else frame.f_globals
+    by_archive = bool(found.get(FROM_PACKAGE))
+    return by_archive, "" if by_archive else top_of(str(found.get("__name__")))
 
 
 def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> TrialFailure | FoundRequest | None:
@@ -215,10 +237,10 @@ def _take_from_outside(importer: HermeticImporter, package: str) -> None:
     node.children[last] = ExternNode()
 
 
-def _project_files(job: TrialJob) -> ProjectFiles:
+def _folders(job: TrialJob) -> list[Path]:
+    """Return the project's folders."""
     own = {*job.project, *job.left_out}.difference(job.extern)
-    trees = [Path(base, name) for name, base in job.bases.items() if name in own]
-    return ProjectFiles([job.root, *trees], job.archive.stat().st_ctime_ns)
+    return [job.root, *(Path(base, name) for name, base in job.bases.items() if name in own)]
 
 
 def _folder_of(importer: HermeticImporter | None) -> Path:
@@ -307,6 +329,7 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.left_out, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
+    hide_distributions(partial(blocker.hides, _folders(job)))
     yield try_all(job, blocker)
 
 
@@ -319,7 +342,8 @@ def try_all(job: TrialJob, blocker: Blocker) -> TrialResult:
     """
     failures: list[TrialFailure] = []
     open_to = dict(job.open_to)
-    searched = MissingFiles(_members(job.sources), _project_files(job))
+    hidden = ProjectFiles(_folders(job), job.archive.stat().st_ctime_ns)
+    searched = MissingFiles(_members(job.sources), hidden)
     while isinstance(outcome := trial_load(job, blocker, searched), TrialFailure):
         package = blamed(outcome, open_to)
         if package or not failures:

@@ -33,6 +33,7 @@ def test_every_known_failure_is_in_the_document() -> None:
         ),
         ("InstantiationException: Error locating target 'mypkg.Net', set env var HYDRA_FULL", "hydra"),
         ("ModuleNotFoundError: mypkg is in the archive, but the code looked for it outside", "hydra"),
+        ("PackageNotFoundError: No package metadata was found for mypkg", "importlib.metadata"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'", 'open("labels.txt")'),
         ("OSError: cannot open weights.bin: No such file or directory", 'open("labels.txt")'),
     ],

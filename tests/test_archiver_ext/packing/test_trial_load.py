@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from importlib.metadata import PathDistribution
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,46 @@ def test_what_is_installed_beside_an_extern_is_let_through_to_its_own_code_only(
         importlib.import_module("ours_native.model")
     with pytest.raises(ModuleNotFoundError, match=r"ours_native\.model is in the archive"):
         exec("import ours_native.model", {"__torch_package__": True, "__name__": "ours_native.factory"})
+
+
+def distribution(site: Path, name: str, files: dict[str, str]) -> PathDistribution:
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    for file, text in {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", **files}.items():
+        (info / file).write_text(text)
+    return PathDistribution(info)
+
+
+@pytest.mark.parametrize(
+    ("files", "hidden_from"),
+    [
+        ({"RECORD": "lib/__init__.py,,\n"}, ["archive"]),
+        ({"top_level.txt": "lib\nother\n"}, ["archive"]),
+        ({"top_level.txt": "mine\n"}, ["archive", "lib", "other"]),
+        ({"top_level.txt": "left\nmine\n"}, ["archive", "lib", "other"]),
+        ({"top_level.txt": "mine\nother\n"}, []),
+        ({"top_level.txt": "taken\nlib\n"}, []),
+        ({"top_level.txt": "other\n"}, []),
+        (
+            {"direct_url.json": '{"url": "file://TREE", "dir_info": {"editable": true}}'},
+            ["archive", "lib", "other"],
+        ),
+        ({"direct_url.json": '{"url": "file://TREE", "dir_info": {}}'}, []),
+        ({"direct_url.json": '{"url": "file://TREE/other", "dir_info": {"editable": true}}'}, []),
+    ],
+)
+def test_metadata_of_what_is_in_the_archive_is_hidden_from_what_has_it_not(
+    tmp_path: Path, files: dict[str, str], hidden_from: list[str]
+) -> None:
+    files = {name: text.replace("TREE", str(tmp_path / "tree")) for name, text in files.items()}
+    found = distribution(tmp_path, "some", files)
+    blocker = Blocker(project=["mine"], left_out=["left"], installed=["lib"], extern=["taken"])
+    asked = {}
+    for name in ("archive", "lib", "other", "mine"):
+        scope: dict[str, Any] = {"sys": sys, "__name__": name, "__torch_package__": name == "archive"}
+        exec("def asks(ask): return ask(sys._getframe())", scope)
+        asked[name] = scope["asks"](lambda frame: blocker.hides([tmp_path / "tree/src"], frame, found))
+    assert [name for name, hidden in asked.items() if hidden] == hidden_from
 
 
 # What a stand-in in an archive looks like to whoever has its traceback.

@@ -206,6 +206,55 @@ def test_a_module_that_no_import_of_the_archive_names_is_missed(
     assert "Imported here and not in the archive: forgotten14." in caught.value.message
 
 
+VERSIONED = {
+    "export.py": """
+        import torch
+        from acme import SCALE
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x * SCALE
+
+        def build():
+            return Net()
+
+        def example_inputs():
+            return torch.ones(2)
+    """
+}
+ACME_ALONE = {
+    "acme/__init__.py": "from importlib.metadata import version; SCALE = float(version('acme-alone'))\n"
+}
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_a_package_that_reads_its_own_metadata_is_taken_from_the_server(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path / "site-packages", "acme-alone", ACME_ALONE)))
+    report = pack("export:build", tmp_path / "m.ptpkg", root=project(VERSIONED))
+    assert report.modules["acme"]["action"] == "extern"
+    assert "(PackageNotFoundError)" in report.corrections[-1]
+
+
+@pytest.mark.usefixtures("fresh_metadata")
+def test_code_of_the_project_that_reads_its_own_metadata_is_refused_with_advice(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = installed(tmp_path / "site-packages", "acme-alone", {}) / "acme_alone-1.0.dist-info"
+    root = project({f"src/{name}": source for name, source in ACME_ALONE.items()} | VERSIONED)
+    url = {"url": root.as_uri(), "dir_info": {"editable": True}}
+    (info / "direct_url.json").write_text(json.dumps(url))
+    (info / "top_level.txt").unlink()  # not all tools write it
+    monkeypatch.setenv("PYTHONPATH", f"{root / 'src'}:{info.parent}")
+    with pytest.raises(PackError) as caught:
+        pack("export:build", tmp_path / "m.ptpkg", root=root)
+    assert "PackageNotFoundError: No package metadata was found for acme-alone" in caught.value.message
+    assert (
+        "What to do: catch PackageNotFoundError, or write the version into the code" in caught.value.message
+    )
+
+
 @pytest.mark.usefixtures("fresh_metadata")
 def test_a_decision_about_a_part_of_a_namespace_package_leaves_the_projects_part_alone(
     project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
