@@ -7,6 +7,7 @@ used as a path.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import lzma
 import os
@@ -37,6 +38,7 @@ ZIP_ERRORS: Final = (
 
 _MANIFEST_LIMIT = 1 << 20
 _MEMBER_LIMIT = 100_000
+_HEADERS_LIMIT = 1 << 20
 _CHUNK = 1 << 20
 _NO_PACKAGE = ("no-package", "no-zip")  # rules of the reader
 _FREE_BYTES = 64 << 20  # bytes that may exceed the compression limit, as for constant weights
@@ -239,12 +241,13 @@ def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, 
         file: its bytes, which are read from the start.
 
     Raises:
-        StructureError: it has too many members, or one whose size cannot be.
+        StructureError: it has too many members, too long headers, or a member whose size cannot be.
         tarfile.TarError: it is damaged, as by the other errors that ``tgz_errors`` takes.
     """
     file.seek(0)
     packed_size = os.fstat(file.fileno()).st_size
-    with tarfile.open(fileobj=file, mode="r|gz") as members:
+    content = _Unpacked(path, file)
+    with tarfile.open(fileobj=content, mode="r|") as members:  # type: ignore[call-overload]
         for count, member in enumerate(members, 1):
             if count > _MEMBER_LIMIT:
                 raise StructureError(
@@ -254,9 +257,31 @@ def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, 
             if member.size < 0:
                 raise StructureError(f"{path}: {member.name} in it has a size below 0", "mar-size")
             _refuse_bomb(path, member.name, packed_size, member.size)
+            content.left = member.size + _HEADERS_LIMIT
             # The parts of a sparse file may be anywhere.
             plain = member.isreg() and not member.issparse()
             yield member, members.extractfile(member) if plain else None
+
+
+class _Unpacked:
+    """The content of a .tar.gz, of which tarfile would read any amount into memory as a member's headers.
+
+    Attributes:
+        left: bytes that may still be read.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.left = _HEADERS_LIMIT
+        self._path = path
+        self._content = gzip.GzipFile(fileobj=file)
+
+    def read(self, size: int) -> bytes:
+        """Read as a file does."""
+        content = self._content.read(size)
+        self.left -= len(content)
+        if self.left < 0:
+            raise StructureError(f"{self._path} has longer headers than any .mar", "mar-size")
+        return content
 
 
 def _clean(name: str) -> str:

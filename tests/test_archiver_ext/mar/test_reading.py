@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import resource
 import tarfile
+import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,21 @@ def test_a_tar_gz_with_a_size_that_cannot_be_is_refused(
     mar = tgz(tmp_path / "m.tar.gz", contents, {member: {"size": size}})
     with pytest.raises(StructureError, match=r"would unpack|a size below 0"):
         inspect_archive(mar)
+
+
+def test_long_headers_of_a_tar_gz_are_not_read_into_memory(tmp_path: Path) -> None:
+    name = tarfile.TarInfo("name")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 64 << 20
+    mar = tmp_path / "m.tar.gz"
+    with gzip.open(mar, "wb") as file:
+        file.write(name.tobuf(tarfile.GNU_FORMAT) + bytes(name.size) + tarfile.TarInfo("m").tobuf())
+    tracemalloc.start()
+    try:
+        with pytest.raises(StructureError, match="has longer headers than any"):
+            inspect_archive(mar)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_sparse_member_of_a_tar_gz_is_no_archive(tmp_path: Path, contents: dict[str, bytes]) -> None:
