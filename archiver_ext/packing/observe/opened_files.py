@@ -10,6 +10,7 @@ import inspect
 import linecache
 import os
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class OpenedFiles:
         self.outside: dict[str, str] = {}
         self._rules = rules
         self._phase = ""
-        self._busy = False
+        self._thread = threading.local()
         sys.addaudithook(self._hook)
 
     @contextmanager
@@ -67,15 +68,15 @@ class OpenedFiles:
             self._phase = ""
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self._phase or self._busy or event not in ("open", "ctypes.dlopen"):
+        if not self._phase or event not in ("open", "ctypes.dlopen") or getattr(self._thread, "busy", False):
             return
-        self._busy = True  # this code opens files, too
+        self._thread.busy = True  # this code opens files, too
         try:
             self._note(args[0], args[2] if event == "open" else 0, sys._getframe(1))
         except (OSError, ValueError):
             pass  # not a path
         finally:
-            self._busy = False
+            self._thread.busy = False
 
     def _note(self, name: Any, flags: Any, frame: FrameType | None) -> None:
         if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):

@@ -184,18 +184,19 @@ def test_file_that_is_read_through_a_link_goes_in_where_code_finds_it(
 def test_files_that_other_threads_read_go_in_with_the_line_that_waits_for_them(
     importable: Write, tmp_path: Path
 ) -> None:
+    many = [f"mypkg/two/{each}.txt" for each in range(40)]
     root = importable(
         {
             "mypkg/reads.py": """
                 from concurrent.futures import ThreadPoolExecutor
                 from pathlib import Path
 
-                def beside(name): return Path(__file__).with_name(name)
+                def beside(name): return Path(__file__).parent / name
                 def read(name): return beside(name).read_text()
 
                 with ThreadPoolExecutor() as pool:
                     ONE = list(pool.map(read, ["one.txt"]))
-                    TWO = list(pool.map(Path.read_text, [beside("two.txt")]))
+                    TWO = list(pool.map(Path.read_text, [beside(f"two/{each}.txt") for each in range(40)]))
 
                 def entry(x):
                     with ThreadPoolExecutor() as pool:
@@ -205,14 +206,14 @@ def test_files_that_other_threads_read_go_in_with_the_line_that_waits_for_them(
                 def example_inputs(): return 1
             """,
             "mypkg/one.txt": "1",
-            "mypkg/two.txt": "2",
             "mypkg/three.txt": "3",
         }
+        | dict.fromkeys(many, "2")
     )
     built = build("mypkg.reads:build", root, tmp_path, inputs="")
-    assert built.data.keys() == {"mypkg/one.txt", "mypkg/two.txt", "mypkg/three.txt"}
+    assert built.data.keys() == {"mypkg/one.txt", *many, "mypkg/three.txt"}
     assert built.data["mypkg/one.txt"].startswith("mypkg/reads.py:6: def read(name)")
-    assert built.data["mypkg/two.txt"].startswith("mypkg/reads.py:10: ")
+    assert all(built.data[name].startswith("mypkg/reads.py:10: ") for name in many)
     assert built.data["mypkg/three.txt"].startswith("mypkg/reads.py:14: ")
 
 
