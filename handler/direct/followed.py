@@ -151,9 +151,9 @@ class Management:
         page: str | None = "0"
         try:
             while page:
-                told = await self._ask(f"/models?limit={_PAGE}&next_page_token={page}")
-                names += [str(one["modelName"]) for one in told["models"]]
-                page = told.get("nextPageToken")
+                listed = await self._ask(f"/models?limit={_PAGE}&next_page_token={page}")
+                names += [str(one["modelName"]) for one in listed["models"]]
+                page = listed.get("nextPageToken")
         except _UNSAID as error:
             logger.debug("TorchServe does not say which models it has: %r", error)
             return None
@@ -195,9 +195,9 @@ def _settings(told: dict[str, Any]) -> QueueSettings:
     )
 
 
-def _is_loaded(told: dict[str, Any]) -> bool:
-    ready = [one for one in told["workers"] if one["status"] == "READY"]
-    return len(ready) >= int(told["minWorkers"])
+def _is_loaded(version: dict[str, Any]) -> bool:
+    ready = [one for one in version["workers"] if one["status"] == "READY"]
+    return len(ready) >= int(version["minWorkers"])
 
 
 def _is_left(told: dict[str, Any]) -> bool:

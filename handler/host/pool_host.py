@@ -761,7 +761,7 @@ class PoolHost:
             if self._has_its_directory():  # else the lock is not this host's, either
                 held = shim.lock(str(self._runtime_dir))
         except (shim.Refused, OSError) as error:
-            # The workers are still told of the end.
+            # The workers still learn of the end.
             logger.warning("leaving without the lock: %s", error)
         attempt = self._survival.attempt  # each step by itself: the fault that ends the host may stop one
         self._control.close()

@@ -230,7 +230,7 @@ class HermeticExporter(PackageExporter):
         return find_imports(source, module_name, bool(node.get("is_package")))
 
     def is_own(self, module_name: str) -> bool:
-        """Return whether the archive contains the module as the user's own source, whoever decided that."""
+        """Return whether the archive contains the module as the user's own source, by any rule."""
         verdict = self.verdicts.get(module_name)
         return verdict is not None and verdict.action == "intern" and not self.rules.package_of(module_name)
 

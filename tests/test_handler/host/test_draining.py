@@ -1,4 +1,4 @@
-"""Which hosts are told that their server is about to end."""
+"""Which hosts learn that their server is about to end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control, draining
 
 
-def test_only_the_hosts_of_the_same_frontend_are_told(
+def test_only_the_hosts_of_the_same_frontend_learn_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frontends in containers of one image often have the same process id."""
