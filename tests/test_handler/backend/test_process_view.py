@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import getproxies
 
@@ -24,16 +23,7 @@ def _run(session: InterpreterSession, source: str) -> object:
     return names["found"].to_value()
 
 
-@pytest.fixture
-def _as_before() -> Iterator[None]:
-    """What the test changes is the C library's environment, which every process that is started gets."""
-    yield
-    os.putenv("PATH", os.environ["PATH"])
-    os.unsetenv("LEFT_BY")
-
-
 @pytest.mark.long
-@pytest.mark.usefixtures("_as_before")
 def test_a_model_begins_with_the_environment_that_the_process_was_started_with() -> None:
     """Also in an interpreter that has started after a neighbour changed the process's."""
     with InterpreterManager(1, max_size=2) as manager:
