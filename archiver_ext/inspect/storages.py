@@ -38,9 +38,6 @@ _WITH_TYPE = ":".join(REBUILD_WITH_TYPE)
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
 
 
-_NO_MORE = object()
-
-
 @dataclass(frozen=True)
 class TensorRecord:
     """A tensor in a pickle.
@@ -118,10 +115,11 @@ def named_tensors(root: Any) -> Iterator[tuple[str, Described]]:
     waiting: list[Iterator[tuple[tuple[str, ...], Any]]] = [iter([((), root)])]
     seen: set[int] = set()
     while waiting:
-        path, value = next(waiting[-1], ((), _NO_MORE))
-        if value is _NO_MORE:
+        following = next(waiting[-1], None)
+        if following is None:
             waiting.pop()
             continue
+        path, value = following
         if not isinstance(value, Described) or len(path) > _DEEPEST:
             continue
         value = _unwrapped(value)

@@ -114,7 +114,7 @@ class ModuleScope:
         """
         _take_change(_modules_watch)
         modules = sys.modules.copy()
-        new = {name: one for name, one in modules.items() if _environment.get(name, _MISSING) is not one}
+        new = {name: one for name, one in modules.items() if not _is_environments(name, one)}
         self._modules = {
             name: module for name, module in self._modules.items() if new.get(name, _MISSING) is module
         }
@@ -401,7 +401,7 @@ def _is_vendored(path: str) -> bool:
 
 
 def _is_environments(name: str, module: ModuleType | None) -> bool:
-    return name in _environment and _environment[name] is module
+    return _environment.get(name, _MISSING) is module
 
 
 def _attributes(module: object) -> dict[str, Any]:
