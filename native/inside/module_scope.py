@@ -50,7 +50,7 @@ from weakref import WeakSet
 
 import _interpool
 from interpool.native.inside import exits, lean_imports, operators, owners
-from interpool.native.upstream.cpython_private import forget_source_lines
+from interpool.native.upstream.cpython_private import attributes_of, forget_source_lines
 from interpool.native.upstream.torch_private import MANGLED
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class ModuleScope:
             return not _is_of_library(top, module)
         if spec is not None and isinstance(spec.origin, str):
             return any(_is_below(spec.origin, root) for root in self._roots)  # loaded by a custom loader
-        paths = _attributes(module).get("__path__")
+        paths = attributes_of(module).get("__path__")
         if type(paths) not in (list, tuple):
             paths = spec.submodule_search_locations if spec is not None else ()  # a namespace package
         if paths:
@@ -351,11 +351,11 @@ def _owner(globals_: dict[str, Any]) -> owners.Owner | None:
     if scope is None and _entered is not None:
         name = str(globals_.get("__name__"))
         module = sys.modules.get(name)
-        if module is not None and _attributes(module) is globals_ and is_own(name, module):
+        if module is not None and attributes_of(module) is globals_ and is_own(name, module):
             scope = _entered
     if scope is None:  # a module that was created by hand
         name = str(globals_.get("__name__"))
-        has_it = (one for one in _scopes if _attributes(one._modules.get(name)) is globals_)
+        has_it = (one for one in _scopes if attributes_of(one._modules.get(name)) is globals_)
         scope = next(has_it, None)
     return owners.Owner(scope, scope.directory) if scope is not None else None
 
@@ -396,7 +396,7 @@ def _hook(path: str) -> FileFinder:
 
 def _is_vendored(path: str) -> bool:
     """Return whether setuptools has added this entry, as it does at its first import."""
-    file = _attributes(sys.modules.get("setuptools")).get("__file__")
+    file = attributes_of(sys.modules.get("setuptools")).get("__file__")
     return isinstance(file, str) and path == os.path.join(os.path.dirname(file), "_vendor")
 
 
@@ -404,18 +404,9 @@ def _is_environments(name: str, module: ModuleType | None) -> bool:
     return _environment.get(name, _MISSING) is module
 
 
-def _attributes(module: object) -> dict[str, Any]:
-    """Return a module's own attributes. Runs none of its code: any object may be in ``sys.modules``."""
-    try:
-        found: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    except AttributeError:
-        return {}
-    return found
-
-
 def _spec(module: object) -> ModuleSpec | None:
     """Return a module's spec; None if it has none."""
-    found = _attributes(module).get("__spec__", _MISSING)
+    found = attributes_of(module).get("__spec__", _MISSING)
     if found is _MISSING:
         with suppress(Exception):
             found = getattr(module, "__spec__", None)  # of the module for which this object stands
@@ -461,11 +452,11 @@ def _users(used: dict[str, ModuleType], among: dict[str, ModuleType]) -> dict[st
 def _uses(name: str, module: ModuleType, names: Collection[str], modules: Collection[int]) -> bool:
     if lean_imports.is_deferred(module):
         return False  # a deferred module has no contents
-    for value in tuple(_attributes(module).values()):
+    for value in tuple(attributes_of(module).values()):
         # type() runs no code of an instance, unlike isinstance().
         if issubclass(type(value), ModuleType):
             # Python sets submodules as attributes of their package.
-            own_name = str(_attributes(value).get("__name__"))
+            own_name = str(attributes_of(value).get("__name__"))
             if id(value) in modules and not own_name.startswith(name + "."):
                 return True
         elif issubclass(type(value), (type, FunctionType)) and value.__module__ in names:
@@ -489,7 +480,7 @@ def _detach(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
         owner = sys.modules.get(package) if package and package not in modules else None
         if owner is None or lean_imports.is_deferred(owner):
             continue
-        if _attributes(owner).get(last, _MISSING) is module:
+        if attributes_of(owner).get(last, _MISSING) is module:
             delattr(owner, last)
             found[name] = module
     return found

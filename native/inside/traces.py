@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 import _interpool
 from interpool.native.inside import lean_imports, module_scope, owners, source_traces
-from interpool.native.upstream.cpython_private import kept_for_callers
+from interpool.native.upstream.cpython_private import attributes_of, kept_for_callers
 from interpool.native.upstream.torch_private import MANGLED, plain_name
 
 _OURS = "interpool"
@@ -80,7 +80,7 @@ def _changed_by_sources() -> list[Trace]:
 def reachable() -> list[Trace]:
     """Return objects of models that are reachable from the environment. Call while no scope is entered."""
     spaces = {
-        name: object.__getattribute__(module, "__dict__")
+        name: attributes_of(module)
         for name, module in sys.modules.copy().items()
         if issubclass(type(module), ModuleType) and _is_shared(name, module)
     }

@@ -252,16 +252,25 @@ def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Call
         contents["_setlocale"] = _locale.setlocale
 
 
+def attributes_of(module: object) -> dict[str, Any]:
+    """Return a module's own attributes. Runs none of its code: any object may be in ``sys.modules``."""
+    if issubclass(type(module), ModuleType):
+        contents: dict[str, Any] = vars(ModuleType)["__dict__"].__get__(module)
+        return contents
+    try:
+        found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found
+
+
 def globals_of(module: str) -> dict[str, Any]:
     """Return the globals of an imported module, and run no code of an unusual one.
 
     They are empty if the module is not imported, or if another object has its name.
     """
     found = sys.modules.get(module)
-    if not issubclass(type(found), ModuleType):
-        return {}
-    contents: dict[str, Any] = vars(ModuleType)["__dict__"].__get__(found)
-    return contents
+    return attributes_of(found) if issubclass(type(found), ModuleType) else {}
 
 
 def replace_environ(variables: dict[bytes, bytes]) -> None:
