@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.errors import PackError as PackError
     from interpool.archiver_ext.packing.pack import pack as pack
     from interpool.archiver_ext.packing.reports import PackReport as PackReport
+    from interpool.archiver_ext.schema import manifest_schema as manifest_schema
     from interpool.archiver_ext.verify.verification import VerifyReport as VerifyReport
     from interpool.archiver_ext.verify.verification import report_of as report_of
     from interpool.archiver_ext.verify.verification import verify_archive as verify_archive
@@ -21,6 +22,7 @@ _EXPORTS = {
     "PackError": "interpool.archiver_ext.errors",
     "PackReport": "interpool.archiver_ext.packing.reports",
     "VerifyReport": "interpool.archiver_ext.verify.verification",
+    "manifest_schema": "interpool.archiver_ext.schema",
     "pack": "interpool.archiver_ext.packing.pack",
     "report_of": "interpool.archiver_ext.verify.verification",
     "verify_archive": "interpool.archiver_ext.verify.verification",

@@ -10,7 +10,7 @@ import pickletools
 from dataclasses import dataclass, field
 from typing import Any
 
-from interpool.native.archive.pickle_policy import current_name
+from interpool.native.archive.pickle_names import current_name
 
 
 class UnreadablePickle(ValueError):

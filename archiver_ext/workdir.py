@@ -1,4 +1,4 @@
-"""Working directories for files until they are complete."""
+"""What an archive may replace, and where its files lie until they are complete."""
 
 from __future__ import annotations
 
@@ -17,6 +17,20 @@ _UNWRITABLE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     errno.ENAMETOOLONG,
 }
+
+
+def refuse_special_file(target: Path, advice: str) -> None:
+    """Refuse to write to what is no file: a device or a pipe would be replaced by a file.
+
+    Args:
+        target: what is written; it may not exist yet, or be a symbolic link.
+        advice: the end of the message.
+
+    Raises:
+        PackError: it exists, and is no file.
+    """
+    if target.exists() and not target.is_file():
+        raise PackError(f"cannot write {target}: it exists, and is no file; {advice}")
 
 
 @contextlib.contextmanager

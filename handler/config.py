@@ -1,7 +1,7 @@
 """Settings of the serving side, validated: an unknown name is refused, not ignored.
 
-The site makes docs/settings.md of the descriptions here. A model's settings stand under ``interpool:`` in its
-model-config.yaml. The environment that TorchServe is started with configures the host.
+The tables in docs/settings.md are made of the descriptions here. A model's settings stand under
+``interpool:`` in its model-config.yaml. The environment that TorchServe is started with configures the host.
 
 As a program (``python -m interpool.handler.config MODEL_DIR``) it prints a line with the name of the pool
 that a model's settings name, and an empty line if they name none or are refused.

@@ -93,10 +93,16 @@ def load_failure_code(error: BaseException) -> int:
     fault, as TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
     own, whatever the worker says: the reason stands in the model log.
     """
-    says_cuda = isinstance(error, RuntimeError) and "CUDA" in str(error)
-    if out_of_memory(error) or (says_cuda and not isinstance(error, InterpoolError)):
-        return 507
-    return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
+    if isinstance(error, InterpoolError):
+        return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500
+    return 507 if out_of_memory(error) or _says_cuda(error) else 500
+
+
+def _says_cuda(error: BaseException) -> bool:
+    try:
+        return isinstance(error, RuntimeError) and "CUDA" in str(error)
+    except BaseException:  # noqa: BLE001 -- a foreign __str__
+        return False
 
 
 def predict_failure_code(error: BaseException) -> int:

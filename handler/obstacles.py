@@ -73,6 +73,7 @@ _CALLS = {
 # Ways to start processes that fork nothing of a pool's.
 _STARTS_ANEW = ("spawn", "forkserver")
 _CONTEXTS = ("mp_context", "multiprocessing_context", "context")  # arguments
+_LARGEST_SOURCE = 1 << 22  # bytes; a larger handler shows what it does when it is loaded
 _GET_CONTEXT = ("multiprocessing.get_context", "torch.multiprocessing.get_context")
 _SPAWNS = ("multiprocessing.set_start_method", "torch.multiprocessing.set_start_method")
 
@@ -118,6 +119,8 @@ def _of_handler(directory: Path, handler: str) -> list[Obstacle]:
     name = handler.partition(":")[0]
     file = directory / (name if name.endswith(".py") else f"{name}.py")
     try:
+        if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE:  # reading a pipe would not end
+            return []
         tree = ast.parse(file.read_bytes())
         names = _imported(tree)
         called = list(_calls(tree, names))

@@ -120,12 +120,10 @@ def load_command(
     return b"L" + model + integer(gpu) + text(envelope) + limit_image_pixels
 
 
-def named_in_load_command(command: bytes) -> tuple[str, int]:
-    """The model's name and the batch size in the frontend's first message to a worker."""
+def name_in_load_command(command: bytes) -> str:
+    """The model's name in the frontend's first message to a worker."""
     name_at = 5  # behind the command's letter and the length
-    name_end = name_at + int.from_bytes(command[1:name_at], "big")
-    batch_at = name_end + 4 + int.from_bytes(command[name_end : name_end + 4], "big")
-    return command[name_at:name_end].decode(), int.from_bytes(command[batch_at : batch_at + 4], "big")
+    return command[name_at : name_at + int.from_bytes(command[1:name_at], "big")].decode()
 
 
 def ts_log_line(text: str) -> str:

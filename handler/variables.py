@@ -26,8 +26,8 @@ class OtherVariables(BaseModel):
     )
     metrics_address: str = Field(
         alias="INTERPOOL_METRICS_ADDRESS",
-        description="`HOST:PORT` where `interpool serve` has the pools' [metrics](monitoring.md#metrics) "
-        "answered.",
+        description="The address, `HOST:PORT`, at which `interpool serve` answers with the pools' "
+        "[metrics](monitoring.md#metrics).",
         json_schema_extra={"default_text": "none"},
     )
     cache: Path = Field(

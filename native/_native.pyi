@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,8 +104,8 @@ Prediction = tuple[bytes, bytes, int, list[tuple[bytes, bytes]], bytes]
 """The answer to one request: its id, a content type, a status, headers, a body."""
 Reply = tuple[int, bytes, list[Prediction]]
 """What a worker says to a message: if the code is not 200, the text is the answer to all requests."""
-Request = tuple[bytes, dict[bytes, bytes], Sequence[tuple[bytes, bytes, bytes]]]
-"""One request of a batch: an id, headers in Latin-1, and parameters: name, content type, value."""
+Request = tuple[bytes, Mapping[bytes, bytes | str], Sequence[tuple[bytes, bytes, bytes]]]
+"""One request of a batch: an id, headers in Latin-1 or as text, and parameters: name, content type, value."""
 
 class Inbox:
     """Where the answers of an event loop's channels arrive."""
@@ -140,7 +140,7 @@ class Channel:
         """Ask for the answers of a batch, when the message before has been answered. Does not wait.
 
         Raises:
-            TypeError: a request is not made of bytes.
+            TypeError: what must be bytes is not.
             ValueError: a part has 2 GiB or more.
         """
 

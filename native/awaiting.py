@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from interpool.native import _native
+from interpool.native.pool.forks import refuse_in_fork
 
 if TYPE_CHECKING:
     from interpool.native._native import MovableObject
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class _LoopCalls:
     """The calls that the running event loop awaits. For its thread alone.
 
-    It does not refer to the loop, so that the loop is deleted with its program's last reference.
+    Its futures refer to the loop. So the loop alone owns it, as the reader of its inbox, and drops it when it
+    is closed.
     """
 
     def __init__(self) -> None:
@@ -29,10 +31,9 @@ class _LoopCalls:
         self._awaited[call] = future
         try:
             return await future
-        except asyncio.CancelledError:
+        finally:  # also if the coroutine is closed, as a task's is that is collected
             if self._awaited.pop(call, None) is not None:
                 call.cancel()
-            raise
 
     def _hear(self) -> None:
         for call in self._inbox.take():
@@ -45,13 +46,16 @@ class _LoopCalls:
                 future.set_exception(error)
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopCalls] = WeakKeyDictionary()
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_LoopCalls]] = WeakKeyDictionary()
 
 
 async def call_async(movable: MovableObject, *args: Any, **kwargs: Any) -> Any:
     """See ``MovableObject.call_async``."""
+    refuse_in_fork()
     loop = asyncio.get_running_loop()
-    calls = _of_loops.get(loop)
+    known = _of_loops.get(loop)
+    calls = known() if known is not None else None
     if calls is None:
-        calls = _of_loops[loop] = _LoopCalls()
+        calls = _LoopCalls()
+        _of_loops[loop] = ref(calls)
     return await calls.outcome(movable, args, kwargs)

@@ -13,10 +13,12 @@ import math
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,11 +27,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
-from demo_server import BIN, DemoError, Server
 from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts" / "support"))
+
+from local_server import TorchServe  # noqa: E402
+
+BIN = Path(sys.executable).parent
 STORE = ROOT / "model_store"
 WORKERS = 3
 REQUESTS = 24
@@ -37,6 +43,37 @@ CLIENTS = 8
 TOLERANCE = 1e-5
 
 console = Console(highlight=False)
+
+
+class DemoError(Exception):
+    """Something that the demo started did not do its part."""
+
+
+class Server(TorchServe):
+    """TorchServe with interpool's overlay, in the background."""
+
+    def leave(self, *, keep_logs: bool) -> None:
+        """Stop it as a user would, and leave nothing of it but, if asked, its logs."""
+        try:
+            self.stop()
+        finally:
+            self._kill()
+            if keep_logs:
+                print(f"the server's logs are kept in {self.logs}")
+            for path in (self.tmp, self.runtime) if keep_logs else (self.root,):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def call(self, url: str, body: bytes | None = None, content_type: str = "") -> Any:
+        """Post to a URL; the answer's JSON. Raises DemoError with what the server said if it refused."""
+        answer = self.request("POST", url, body, content_type or None, timeout=120)
+        if answer.status != 200:
+            raise DemoError(f"POST {url} was answered {answer.status}: {answer.text.strip()}")
+        return answer.json
+
+    def register_url(self, model: Model, **query: object) -> str:
+        """The URL whose POST registers a model's archive, with several workers."""
+        query = {"url": f"{model.name}.mar", "initial_workers": WORKERS, "synchronous": "true", **query}
+        return f"{self.management}/models?{urllib.parse.urlencode(query)}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +100,6 @@ class Model:
     requests: list[Request]
     answers: list[dict[str, Any]] = field(default_factory=list)
     expected: list[dict[str, Any]] = field(default_factory=list)
-    stock_memory: int = 0
 
     def differences(self) -> list[float]:
         """For each request the largest difference of a score; infinite if a label differs or one is nan."""
@@ -97,7 +133,8 @@ def run(models: list[Model], *, keep: bool) -> int:
     for model in models:
         pack(model)
     kept = failed = False
-    server = Server(STORE)
+    interpreters = {"INTERPOOL_INTERPRETERS": str(os.cpu_count() or 1)}
+    server = Server(environment=interpreters, prefix="ip-demo-", store=STORE)
     try:
         with step("starting TorchServe, whose workers will be interpool's"):
             server.start()
@@ -107,7 +144,7 @@ def run(models: list[Model], *, keep: bool) -> int:
         compare(models)
         show_answers(models)
         show_processes(server)
-        show_pool(server, models)
+        show_pool(server)
         show_curl(server, models)
         failed = not all(each <= TOLERANCE for model in models for each in model.differences())
         if keep and not failed:
@@ -155,14 +192,8 @@ def pack(model: Model) -> None:
 
 def register(server: Server, model: Model) -> None:
     """Register the .mar through the management API, with several workers."""
-    query = {
-        "initial_workers": WORKERS,
-        "synchronous": "true",
-        "batch_size": 4,
-        "max_batch_delay": 10,
-    }
     with step(f"registering {model.name} with {WORKERS} workers over REST"):
-        server.call("POST", server.register_url(f"{model.name}.mar", **query))
+        server.call(server.register_url(model, batch_size=4, max_batch_delay=10))
 
 
 def ask(server: Server, models: list[Model]) -> None:
@@ -173,7 +204,7 @@ def ask(server: Server, models: list[Model]) -> None:
     def send(task: tuple[Model, Request]) -> Any:
         model, request = task
         url = f"{server.inference}/predictions/{model.name}"
-        return server.call("POST", url, request.body, request.content_type)
+        return server.call(url, request.body, request.content_type)
 
     what = f"sending {len(tasks)} requests from {CLIENTS} clients at once"
     with step(what), ThreadPoolExecutor(CLIENTS) as clients:
@@ -192,8 +223,7 @@ def compare(models: list[Model]) -> None:
                 stdin=requests,
                 env=_one_thread(),
             )
-            found = json.loads(done)
-        model.expected, model.stock_memory = found["answers"], found["memory"]
+        model.expected = json.loads(done)
 
 
 # ---- what is shown --------------------------------------------------------------------------
@@ -230,25 +260,13 @@ def show_processes(server: Server) -> None:
     console.print(table)
 
 
-def show_pool(server: Server, models: list[Model]) -> None:
-    """How many interpreters there are, in which process, and what each has done."""
+def show_pool(server: Server) -> None:
+    """How many interpreters there are, and in which process."""
     for pool in server.pools().values():
         interpreters = pool["interpreters"]["interpreters"]
-        workers = len(pool["workers"])
         say(
             f"{len(interpreters)} interpreters in one process, pid {pool['pid']}, serve "
-            f"{len(pool['models'])} models to {workers} TorchServe workers:"
-        )
-        for each in interpreters:
-            say(
-                f"  interpreter {each['interpreter']}: {each['leases']} batches and loads, "
-                f"{len(each['affinities'])} models"
-            )
-    for model in models:
-        say(
-            f"an ordinary Python process with {model.name} has "
-            f"{model.stock_memory / 2**20:,.0f} MiB of its own; TorchServe's own way is one for "
-            "each worker"
+            f"{len(pool['models'])} models to {len(pool['workers'])} TorchServe workers"
         )
 
 
@@ -256,8 +274,7 @@ def show_curl(server: Server, models: list[Model]) -> None:
     """What was done, as commands."""
     say("The same by hand:")
     for model in models:
-        url = server.register_url(f"{model.name}.mar", initial_workers=WORKERS, synchronous="true")
-        say("  " + shlex.join(["curl", "-sS", "-X", "POST", url]))
+        say("  " + shlex.join(["curl", "-sS", "-X", "POST", server.register_url(model)]))
     for model in models:
         say("  " + shlex.join(_predict_command(server, model)))
     url = f"{server.management}/models/{models[0].name}?min_worker=6&max_worker=6&synchronous=true"
@@ -265,14 +282,15 @@ def show_curl(server: Server, models: list[Model]) -> None:
 
 
 def show_kept(server: Server) -> None:
-    environment = " ".join(f"{name}={value}" for name, value in server.own_environment.items())
+    environment = " ".join(f"{name}={shlex.quote(value)}" for name, value in server.own_environment.items())
+    interpool, torchserve = (shlex.quote(str(BIN / name)) for name in ("interpool", "torchserve"))
     say(f"The server goes on running; its logs are in {server.logs}.")
     say(f"  inference   {server.inference}")
     say(f"  management  {server.management}")
     say(f"  metrics     {server.metrics}/metrics")
     say(f"  curl -sS {server.metrics}/metrics")
-    say(f"  {environment} {BIN}/interpool status")
-    say(f"To stop it:\n  {environment} {BIN}/torchserve --stop")
+    say(f"  {environment} {interpool} status")
+    say(f"To stop it:\n  {environment} {torchserve} --stop")
 
 
 def _predict_command(server: Server, model: Model) -> list[str]:

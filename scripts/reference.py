@@ -1,9 +1,8 @@
 """Answers requests in an ordinary Python process, from a recipe's source.
 
 Run as ``python -P scripts/reference.py RECIPE_DIR``, with a JSON list of request bodies on
-stdin: ``{"json": value}`` or ``{"base64": bytes}``. Prints a JSON object: ``answers``, and
-``memory``, the bytes that no other process shares with this one. What the pool answers is
-compared with this; nothing of interpool is imported here.
+stdin: ``{"json": value}`` or ``{"base64": bytes}``. Prints a JSON list of answers. What the pool
+answers is compared with this; nothing of interpool is imported here.
 """
 
 from __future__ import annotations
@@ -20,12 +19,6 @@ def body(request: dict[str, Any]) -> Any:
     return request["json"] if "json" in request else base64.b64decode(request["base64"])
 
 
-def own_memory() -> int:
-    """This process's own memory in bytes."""
-    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
-        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Private_"))
-
-
 def main() -> None:
     sys.path.insert(0, sys.argv[1])
     model = importlib.import_module("project.factory").build()
@@ -33,7 +26,7 @@ def main() -> None:
     answers = [model.handle([{"body": body(request)}], None)[0] for request in requests]
     if "interpool" in sys.modules:
         raise SystemExit("interpool was imported, so this is no independent reference")
-    json.dump({"answers": answers, "memory": own_memory()}, sys.stdout)
+    json.dump(answers, sys.stdout)
 
 
 if __name__ == "__main__":

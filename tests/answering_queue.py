@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
+
+if TYPE_CHECKING:
+    from interpool.native._native import Request
 
 
 class AnsweringQueue(ModelQueue):
@@ -21,7 +26,8 @@ class AnsweringQueue(ModelQueue):
         self.settings = QueueSettings()
         self.workers = set()
         self.wanted = 1
-        self.requests: list[tuple[bytes, dict[bytes, bytes], list[tuple[bytes, bytes, bytes]]]] = []
+        self.is_stalled = False
+        self.requests: list[Request] = []
         self._answers = answers
 
     def put(self, job: Job) -> bool:

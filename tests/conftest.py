@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,22 @@ SLOW = [
 ]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let Python's garbage collector pass over what is collected: all of that stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    assert all(slow.exists() for slow in SLOW), "a folder or file of slow tests has another name"
-    items.sort(key=lambda item: not any(item.path.is_relative_to(slow) for slow in SLOW))
+    assert all(path.exists() for path in SLOW), "a folder or file of slow tests has another name"
+    slow = {path: any(map(path.is_relative_to, SLOW)) for path in {item.path for item in items}}
+    items.sort(key=lambda item: not slow[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures of any scope, which may pack

@@ -23,7 +23,6 @@ from typing import Any
 import psutil
 import pytest
 from local_server import free_ports
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from paths import ROOT
 from stock_archiver import wrap
 from waiting import wait_for
@@ -107,11 +106,7 @@ def make_model_archive(store: Path) -> None:
     """``model.mar``, which somebody has: a handler with some megabytes of weights."""
     handler = store.parent / "handler.py"
     handler.write_text(HANDLER)
-    wrap(
-        ModelArchiverConfig(
-            model_name="model", version="1.0", handler=str(handler), export_path=str(store), force=True
-        )
-    )
+    wrap("model", handler, store)
 
 
 @contextmanager
@@ -154,7 +149,7 @@ def run_document(
     for number, block in enumerate(blocks(document), start=1):
         script += f"echo '== block {number}'\n{block.as_shell()}"
     settings = config.read_text() + LISTENS_ON
-    ports = set(re.findall(r"\b(?:127\.0\.0\.1:|port=)(\d+)", script + settings))
+    ports = ports_in(script + settings)
     listens_on = LISTENS_ON
     for port, free in zip(ports, free_ports(len(ports)), strict=True):
         script, settings, listens_on = (
@@ -184,6 +179,11 @@ def run_document(
             os.killpg(shell.pid, signal.SIGKILL)
             status = shell.wait()
     return status, output.read_text(errors="replace")
+
+
+def ports_in(text: str) -> set[str]:
+    """The ports that commands and a configuration name."""
+    return set(re.findall(r"(?:\b127\.0\.0\.1:|port=)(\d+)", text))
 
 
 def plain_answer(folder: Path, code: str) -> Any:

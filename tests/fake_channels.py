@@ -7,18 +7,18 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from interpool.handler.direct.channels import Asker, Channels
+from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.host_link import Registered
 
 
 class FakeChannel:
     """Stands for a worker's channel: keeps the batches that come, and answers when the test asks."""
 
-    def __init__(self, number: int, asker: Asker) -> None:
+    def __init__(self, number: int, hear: Callable[[Any], None]) -> None:
         self.number = number
         self.batches: list[list[bytes]] = []
         self.refuses = False
-        self._asker = asker
+        self._hear = hear
         self._loop = asyncio.get_running_loop()
 
     def predict(self, requests: list[Any]) -> None:
@@ -28,18 +28,18 @@ class FakeChannel:
 
     def load(self) -> None:
         """Answer the load of the model."""
-        self._asker.hear((200, b"loaded", []))
+        self._hear((200, b"loaded", []))
 
     def end(self) -> None:
         """End on the worker's side."""
-        self._asker.hear(None)
+        self._hear(None)
 
     def close(self) -> None:
-        self._loop.call_soon(self._asker.hear, None)
+        self._loop.call_soon(self._hear, None)
 
     def answer(self) -> None:
         said: Any = [(name, b"", 200, [], name) for name in self.batches[-1]]
-        self._asker.hear((200, b"", said))
+        self._hear((200, b"", said))
 
 
 class FakeChannels(Channels):
@@ -48,8 +48,8 @@ class FakeChannels(Channels):
     def __init__(self) -> None:
         self.opened: list[FakeChannel] = []
 
-    def open(self, asker: Asker, load_command: bytes) -> Any:
-        self.opened.append(FakeChannel(len(self.opened), asker))
+    def open(self, hear: Callable[[Any], None], load_command: bytes) -> Any:
+        self.opened.append(FakeChannel(len(self.opened), hear))
         return self.opened[-1]
 
 
@@ -73,9 +73,9 @@ class FakeHost:
         ours.setblocking(False)
         return Registered(ours)
 
-    def end(self, model_dir: str) -> None:
+    def end(self, model_dir: str, why: bytes = b"gone") -> None:
         with self._workers.pop(model_dir) as worker:
-            worker.send(b"bye")
+            worker.send(why)
 
 
 async def until(condition: Callable[[], object]) -> None:

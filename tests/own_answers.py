@@ -6,17 +6,16 @@ Nothing here is the product's code: what a body means and how an answer is writt
 from __future__ import annotations
 
 import copy
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import own_answer_models as models
 import safetensors.torch
 import torch
 from hypothesis import strategies as st
+from tensor_bytes import npy, saved
 
 JSON, BYTES, TEXT = "application/json", "application/octet-stream", "text/plain"
 NPY, SAFETENSORS = "application/x-npy", "application/x-safetensors"
@@ -191,18 +190,6 @@ def _tensors(draw: st.DrawFn, shape: tuple[int, ...], dtype: torch.dtype) -> tor
     return made.to(dtype)
 
 
-def _saved(value: Any) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-def _npy(tensor: torch.Tensor) -> bytes:
-    file = io.BytesIO()
-    np.save(file, tensor.numpy())
-    return file.getvalue()
-
-
 def _in_json(value: Any) -> Any:
     return value.tolist() if isinstance(value, torch.Tensor) else value
 
@@ -219,14 +206,14 @@ def _json_has(value: Any) -> bool:
 def _forms(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fields]:
     """The requests that mean a call."""
     values = [*args, *kwargs.values()]
-    bodies = [(BYTES, _saved(kwargs or args[0]))]
+    bodies = [(BYTES, saved(kwargs or args[0]))]
     if all(map(_json_has, values)):
         said = {name: _in_json(each) for name, each in kwargs.items()} if kwargs else _in_json(args[0])
         call = {"kwargs": said} if kwargs else {"args": [said]}
         bodies += [(JSON, json.dumps(said).encode())] * 3 + [(JSON, json.dumps(call).encode())]
     if all(isinstance(each, torch.Tensor) for each in values):
         bodies.append((SAFETENSORS, safetensors.torch.save(kwargs or {"inputs": args[0]})))
-        bodies += [] if kwargs else [(NPY, _npy(args[0]))]
+        bodies += [] if kwargs else [(NPY, npy(args[0]))]
     forms: list[Fields] = [{"body": body} for body in bodies]
     if kwargs:
         forms.append({name: _field(value) for name, value in kwargs.items()})
@@ -234,7 +221,7 @@ def _forms(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Fields]:
 
 
 def _field(value: Any) -> tuple[str, bytes]:
-    return (NPY, _npy(value)) if isinstance(value, torch.Tensor) else (JSON, json.dumps(value).encode())
+    return (NPY, npy(value)) if isinstance(value, torch.Tensor) else (JSON, json.dumps(value).encode())
 
 
 _BROKEN: tuple[tuple[str, bytes], ...] = (
@@ -243,11 +230,11 @@ _BROKEN: tuple[tuple[str, bytes], ...] = (
     (JSON, b"\xff\xfe"),
     (JSON, b'{"args": 3}'),
     (JSON, b'{"inputs": [1.0], "dtype": "float33"}'),
-    (NPY, _npy(torch.ones(4))[:-3]),
+    (NPY, npy(torch.ones(4))[:-3]),
     (SAFETENSORS, safetensors.torch.save({"inputs": torch.ones(4)})[:-3]),
-    (BYTES, _saved(torch.ones(4))[:-30]),
-    (BYTES, _saved(torch.ones(1).expand(9999))),
-    (BYTES, _saved(torch.eye(3).to_sparse())),
+    (BYTES, saved(torch.ones(4))[:-30]),
+    (BYTES, saved(torch.ones(1).expand(9999))),
+    (BYTES, saved(torch.eye(3).to_sparse())),
 )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 from local_server import JSON, PATIENCE_S
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from paths import ROOT
 from stock_archiver import wrap
 from waiting import wait_for
@@ -42,17 +41,7 @@ def make_archive(folder: Path, name: str, seed: int, config: str = "") -> Path:
     handler, settings = folder / f"{name}.py", folder / f"{name}.yaml"
     handler.write_text(HANDLER.format(seed=seed))
     settings.write_text(config)
-    wrap(
-        ModelArchiverConfig(
-            model_name=name,
-            version="1.0",
-            handler=str(handler),
-            config_file=str(settings) if config else None,
-            export_path=str(folder),
-            force=True,
-        )
-    )
-    return folder / f"{name}.mar"
+    return folder / wrap(name, handler, folder, config_file=settings if config else None)
 
 
 def own_numbers(archive: Path, x: list[float]) -> list[float]:

@@ -9,17 +9,21 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import settings_tables
 import yaml
 from documents import (
+    LISTENS_ON,
     README,
     assert_printed,
     assert_that_the_readmes_model_answers,
     checkout,
     plain_answer,
+    ports_in,
     run_document,
     shown_lines,
     wait_for_the_end,
 )
+from marked import Tables, with_tables
 from paths import ROOT
 
 from benchmarks import figures
@@ -28,14 +32,28 @@ FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
 
 
-@pytest.mark.parametrize("page", figures.TABLES, ids=lambda page: page.name)
-def test_a_pages_figures_are_those_of_the_benchmarks_that_are_kept(page: Path) -> None:
-    assert page.read_text() == figures.with_tables(page), "run .venv/bin/python scripts/benchmarks figures"
+WRITTEN = [
+    *((page, tables, figures.BY, "scripts/benchmarks figures") for page, tables in figures.TABLES.items()),
+    (settings_tables.PAGE, settings_tables.TABLES, settings_tables.BY, settings_tables.BY),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "tables", "by", "command"), WRITTEN, ids=lambda value: getattr(value, "name", "")
+)
+def test_a_pages_tables_are_those_of_the_results_that_are_kept_and_of_the_code(
+    page: Path, tables: Tables, by: str, command: str
+) -> None:
+    assert page.read_text() == with_tables(page, tables, by), f"run .venv/bin/python {command}"
 
 
 def test_the_readme_says_of_scaling_what_was_measured() -> None:
     processes, threads = (bar["ratio"] for bar in figures.kept("scaling")["bars"][:2])
     assert f"twice what the threads do: here {processes:.3f} and {threads:.1f}." in README.read_text()
+
+
+def test_commands_run_at_no_port_that_other_servers_have_by_default() -> None:
+    assert ports_in(LISTENS_ON) == {"8080", "8081", "8082", "7070", "7071"}
 
 
 def test_commands_in_the_readme_work_as_written_and_leave_nothing_running() -> None:
@@ -106,10 +124,8 @@ def test_the_citation_names_the_version_and_the_license_of_the_package() -> None
     assert citation["license"] == project["license"]
 
 
-@pytest.mark.parametrize(
-    "drawing", sorted((ROOT / "docs" / "diagrams").glob("*.svg")), ids=lambda path: path.stem
-)
-def test_a_diagram_is_well_formed_titled_and_has_dark_colours(drawing: Path) -> None:
+@pytest.mark.parametrize("drawing", sorted((ROOT / "docs").glob("*/*.svg")), ids=lambda path: path.stem)
+def test_a_diagram_or_plot_is_well_formed_titled_and_has_dark_colours(drawing: Path) -> None:
     root = ET.parse(drawing).getroot()
     named = {"svg": "http://www.w3.org/2000/svg"}
     assert root.findtext("svg:title", namespaces=named)

@@ -27,6 +27,14 @@ def threads_sentences() -> list[str]:
     ]
 
 
+def direct_sentences() -> list[str]:
+    ratios = {bar["name"]: bar["ratio"] for bar in figures.kept("serving-direct")["bars"]}
+    direct, alone = (
+        ratios[f"small: {name}'s rate over mosec's"] for name in ("interpool, direct", "interpool run")
+    )
+    return [f"it reached {direct:.2f} of mosec's rate, and `interpool run` {alone:.2f}."]
+
+
 def server_sentences() -> list[str]:
     small = figures.kept("serving")["figures"]["small"]
     rates = {name: statistics.median(one["rate"]["8"]) for name, one in small.items()}
@@ -85,6 +93,7 @@ def library_sentences() -> list[str]:
     [
         threads_sentences,
         server_sentences,
+        direct_sentences,
         worker_sentences,
         crash_sentences,
         gpu_sentences,

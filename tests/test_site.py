@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import settings_tables
 from paths import ROOT
 
 import interpool
 from interpool import archiver_ext
 from interpool.handler.config import HostSettings, ModelSettings
-from interpool.handler.run.archives import Options
+from interpool.handler.described import described
+from interpool.handler.run.options import Options
 from interpool.handler.variables import OtherVariables
 
 
@@ -48,9 +48,9 @@ def test_the_front_page_is_the_readme_and_links_to_pages_of_the_site(site: Path)
 @pytest.mark.parametrize("settings", [ModelSettings, HostSettings, OtherVariables, Options])
 def test_the_site_has_a_row_for_each_setting(settings: type, site: Path) -> None:
     page = (site / "settings" / "index.html").read_text(encoding="utf-8")
-    rows = settings_tables.rows(settings)
-    assert [name for name, *_ in rows if f"<td><code>{name.strip('`')}</code></td>" not in page] == []
-    assert all(description for *_, description in rows)
+    found = described(settings)
+    assert [each.name for each in found if f"<td><code>{each.name}</code></td>" not in page] == []
+    assert all(each.description for each in found)
 
 
 @pytest.mark.long

@@ -121,14 +121,14 @@ def verify_command(
 )
 @JSON
 def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bool, as_json: bool) -> None:
-    r"""Sign an archive with a private key, or sign it again.
+    """Sign an archive with a private key, or sign it again.
 
     Make a pair of keys with these commands, and give pub.pem to those who verify:
 
     \b
       openssl ecparam -name prime256v1 -genkey -noout -out key.pem
       openssl ec -in key.pem -pubout -out pub.pem
-    """
+    """  # noqa: D301 - click takes the character for a paragraph that it does not wrap
     password = os.environ.get(PASSWORD_VARIABLE)
     if ask_password:
         password = click.prompt("the key's password", hide_input=True, err=True)

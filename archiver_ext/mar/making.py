@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import MarFormat, open_archive
 from interpool.archiver_ext.mar.reading import MAR_MANIFEST
-from interpool.archiver_ext.workdir import workdir_for
+from interpool.archiver_ext.workdir import refuse_special_file, workdir_for
 from interpool.native.archive.bounded import read_yaml
 from interpool.native.archive.reader import check_digests
 
@@ -162,6 +162,8 @@ def _check_request(request: MarRequest, name: str, target: Path) -> list[str]:
     if os.path.lexists(target) and target.is_dir() != (request.archive_format == "no-archive"):
         there = "a directory" if target.is_dir() else "a file"
         raise PackError(f"{target} is {there}, and --force replaces like by like; remove it yourself")
+    if request.archive_format != "no-archive":
+        refuse_special_file(target, "remove it yourself, or give another --model-name")
     for flag, file in _named_files(request).items():
         if not file.is_file():
             raise PackError(f"--{flag} {file}: there is no such file")

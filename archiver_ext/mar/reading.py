@@ -37,7 +37,7 @@ ZIP_ERRORS: Final = (
 """What zipfile raises when it reads a damaged or unsupported member."""
 
 _MANIFEST_LIMIT = 1 << 20
-_MEMBER_LIMIT = 100_000
+MEMBER_LIMIT: Final = 100_000  # files in a .mar; one has a handful
 _HEADERS_LIMIT = 1 << 20
 _CHUNK = 1 << 20
 _NO_PACKAGE = ("no-package", "no-zip")  # rules of the reader
@@ -159,7 +159,7 @@ def _plain(file: Path, model: Path) -> IO[bytes]:
 @contextlib.contextmanager
 def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
     names = outer.namelist()
-    if len(names) > _MEMBER_LIMIT:
+    if len(names) > MEMBER_LIMIT:
         raise StructureError(f"{path} holds {len(names)} files; a .mar has a handful", "mar-count")
     manifest = _parse(_zip_bytes(path, outer, MAR_MANIFEST), path)
     name = _serialized_file(manifest, path)
@@ -249,9 +249,9 @@ def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, 
     content = _Unpacked(path, file)
     with tarfile.open(fileobj=content, mode="r|") as members:  # type: ignore[call-overload]
         for count, member in enumerate(members, 1):
-            if count > _MEMBER_LIMIT:
+            if count > MEMBER_LIMIT:
                 raise StructureError(
-                    f"{path} holds more than {_MEMBER_LIMIT} files; a .mar has a handful", "mar-count"
+                    f"{path} holds more than {MEMBER_LIMIT} files; a .mar has a handful", "mar-count"
                 )
             # tarfile goes to the place of the next member without asking whether the file reaches so far.
             if member.size < 0:

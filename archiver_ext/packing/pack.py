@@ -16,7 +16,7 @@ from interpool.archiver_ext.packing.attempts import build_and_try
 from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
 from interpool.archiver_ext.packing.options import PackKeywords
 from interpool.archiver_ext.packing.reports import PackReport, PlanReport
-from interpool.archiver_ext.workdir import workdir_for
+from interpool.archiver_ext.workdir import refuse_special_file, workdir_for
 
 Given = ParamSpec("Given")
 
@@ -46,9 +46,7 @@ def _taking(keywords: Callable[Given, PackKeywords]) -> _Pack[Given]:
         given = keywords(*args, **kwargs)
         target = Path(output).absolute()
         real = Path(os.path.realpath(target))  # keep a symbolic link
-        # A device or a pipe would be replaced by a file.
-        if os.path.exists(real) and not real.is_file():
-            raise PackError(f"cannot write {output}: it exists, and is no file; give another -o")
+        refuse_special_file(Path(output), "give another -o")
         if not real.parent.is_dir():
             raise PackError(f"cannot write {output}: {real.parent} must be a directory")
         with workdir_for(real) as workdir:

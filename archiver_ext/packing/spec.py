@@ -18,6 +18,7 @@ from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.known_failures import row_for
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import readable_traceback
+from interpool.archiver_ext.verify.handlers import is_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,12 +140,7 @@ def _check_no_arguments(factory: Callable[..., object], spec: str) -> None:
 
 
 def _kind(made: object, spec: str) -> EntryKind:
-    methods = {
-        name
-        for name in ("handle", "preprocess", "inference", "postprocess")
-        if callable(getattr(made, name, None))
-    }
-    if "handle" in methods or len(methods) == 3:
+    if is_handler(made):
         return "handler"
     if isinstance(made, torch.nn.Module):
         return "module"

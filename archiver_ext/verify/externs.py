@@ -19,7 +19,6 @@ from packaging.version import InvalidVersion, Version
 
 from interpool.native.archive.format import Origin
 from interpool.native.errors import ExternError
-from interpool.native.known_libraries import known_library
 
 if TYPE_CHECKING:
     from interpool.native.archive.format import Extern, Manifest
@@ -53,7 +52,7 @@ def check_externs(archive: str, manifest: Manifest) -> list[str]:
         said = "; ".join(problem.said for problem in errors)
         raise ExternError(f"{archive}: {said}{hint}", errors[0].rule)
     warnings = [f"[{problem.rule}] {problem.said}" for problem in found]
-    return _python_warnings(manifest) + warnings + _unsafe_warnings(manifest)
+    return _python_warnings(manifest) + warnings
 
 
 class _Problem(NamedTuple):
@@ -117,13 +116,6 @@ def _python_warnings(manifest: Manifest) -> list[str]:
         "source that chooses by the version, or uses what this one lacks, fails when it is loaded"
     )
     return [said]
-
-
-def _unsafe_warnings(manifest: Manifest) -> list[str]:
-    """Warn of libraries that are known to fail in private interpreters."""
-    names = dict.fromkeys(extern["distribution"] for extern in manifest["externs"])
-    known = [found for name in names if (found := known_library(name)) is not None and not found.computes]
-    return [f"[extern-unsafe] {found.said}" for found in known]
 
 
 def _gone_from_standard_library(manifest: Manifest) -> list[str]:

@@ -93,7 +93,7 @@ def _repeat_request(
     name = member_name(request["package"], request["resource"])
     with package.reader.open_file() as file:
         body = read_member(package.shown, file, package.reader.records[name])
-    found = serving_side().repeat_request(
+    found: list[str] = serving_side().repeat_request(
         lambda: package.make(where["package"], where["resource"]),
         where["kind"],
         held,

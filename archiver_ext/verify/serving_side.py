@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from interpool.native.archive.format import Batches, Parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from interpool.native.archive.format import EntryKind, RequestRecord, SelfTest, Serving
 
 _MODULE: Final = "interpool.handler.backend.serve_check"
 
@@ -51,47 +46,10 @@ class ServeCheck:
     refusal: str = ""
 
 
-class ServingSide(Protocol):
-    """The functions of the serving layer."""
+def serving_side() -> Any:
+    """Import the serving layer, and with it torch and its other dependencies.
 
-    def find_request(
-        self, make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
-    ) -> ServeCheck:
-        """Make requests of a self-test's inputs, and answer them one at a time and two in a batch.
-
-        Args:
-            make: loads the entry anew.
-            kind: of the entry.
-            held: the self-test's unpickled content.
-            test: the self-test in the manifest.
-            serving: how to serve the entry; if it does not set batches, the result does.
-        """
-
-    def repeat_request(
-        self,
-        make: Callable[[], Any],
-        kind: EntryKind,
-        held: Any,
-        test: SelfTest,
-        serving: Serving,
-        request: RequestRecord,
-        body: bytes,
-    ) -> list[str]:
-        """Return differences between the answers to an archive's request and its self-test, one line each.
-
-        Args:
-            make: loads the entry anew.
-            kind: of the entry.
-            held: the self-test's unpickled content.
-            test: the self-test in the manifest, with the tolerance to use.
-            serving: how the entry is served, from the manifest.
-            request: the request in the manifest.
-            body: the request's body.
-        """
-
-
-def serving_side() -> ServingSide:
-    """Import the serving layer, and with it torch and its other dependencies."""
-    side: Any = importlib.import_module(_MODULE)
-    found: ServingSide = side
-    return found
+    Returns:
+        The module ``serve_check``; its functions ``find_request`` and ``repeat_request`` are the interface.
+    """
+    return importlib.import_module(_MODULE)

@@ -214,7 +214,8 @@ class DefaultHandler:
         if raw:
             raise InputError(
                 f"{', '.join(sorted(raw))}: the model takes tensors, not bytes; send JSON, or a file of "
-                "safetensors or numpy with its content type (application/x-safetensors, application/x-npy)"
+                "safetensors or numpy, with its content type (application/json, application/x-safetensors, "
+                "application/x-npy)"
             )
         return request
 

@@ -48,12 +48,12 @@ def plain(row: Mapping[str, Any], headers: Mapping[str, Any], subject: Subject) 
     Args:
         row: the request's fields as TorchServe's backend decodes them.
         headers: the request's headers, and under each field's name its own.
-        subject: unused; other envelopes need it.
+        subject: the model.
 
     Raises:
         InputError: the request cannot be understood.
     """
-    call = arguments(row, headers)
+    call = arguments(row, headers, is_for_module=subject.is_module)
     return Request([call], False, sendable, lambda parts: parts[0])
 
 

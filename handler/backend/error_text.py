@@ -26,7 +26,7 @@ def describe(error: BaseException, *, named: bool = True) -> str:
         return str(error)
     try:
         said = one_line(str(error))
-    except Exception:  # noqa: BLE001 -- a foreign __str__
+    except BaseException:  # noqa: BLE001 -- a foreign __str__
         said = "its text cannot be made"
     if named:
         text = f"{type(error).__name__}: {said}" if said else type(error).__name__

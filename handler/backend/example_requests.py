@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ _TEXT = "text/plain"
 _FORM = "multipart/form-data"
 # The types that JSON gives without a ``dtype``; see inputs.
 _NATURAL = (torch.float32, torch.int64, torch.bool)
-_FLOAT = struct.Struct("f")
 # More characters of JSON are not readable, and the archive would contain them.
 _MOST_JSON = 1 << 20
 
@@ -108,26 +106,14 @@ def _plain(value: Any) -> Any:
 
 
 def _short(tensor: torch.Tensor) -> Any:
-    """A tensor as lists, with no more digits of a float than its type has."""
+    """A tensor as lists, with no more digits of a float than its type needs."""
     if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return tensor.tolist()
-    digits = {torch.float16: 5, torch.bfloat16: 4, torch.float32: 9}[tensor.dtype]
 
     def short(part: Any) -> Any:
-        if isinstance(part, list):
-            return [short(each) for each in part]
-        shorter = float(f"{part:.7g}")
-        return shorter if digits == 9 and _same(shorter, part) else float(f"{part:.{digits}g}")
+        return [short(each) for each in part] if part.ndim else float(str(part))
 
-    return short(tensor.tolist())
-
-
-def _same(one: float, other: float) -> bool:
-    """Whether two numbers are equal as float32."""
-    try:
-        return _FLOAT.pack(one) == _FLOAT.pack(other)
-    except OverflowError:
-        return False
+    return short((tensor if tensor.dtype == torch.float16 else tensor.float()).numpy())
 
 
 def _saved(content: Any) -> bytes | None:

@@ -11,8 +11,11 @@ application/x-npy                          the array in the file, as a tensor
 a file that ``torch.save`` wrote           its content: tensors and plain data (``torch_save_files``)
 multipart field without a content type     the JSON value if it is JSON, else a string if it
                                            is UTF-8, else bytes
+a module's body without a content type     the JSON value if it is JSON, else bytes
 anything else                              bytes
 =========================================  ==================================================
+
+TorchServe passes no content type on over gRPC, or from one node of a workflow to the next.
 
 In JSON values, a list of numbers or booleans, however nested, becomes a tensor as
 ``torch.tensor`` makes it: ``[1, 2]`` is int64, ``[1.0, 2]`` is float32. Everything else stays.
@@ -71,12 +74,15 @@ class Arguments(NamedTuple):
         return [name for name, value in fields if isinstance(value, bytes)]
 
 
-def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
+def arguments(
+    row: Mapping[str, Any], headers: Mapping[str, Any], *, is_for_module: bool = False
+) -> Arguments:
     """A request as arguments.
 
     Args:
         row: the request's fields as TorchServe's backend decodes them.
         headers: the request's headers, and under each field's name its own.
+        is_for_module: whether the model is a module, which takes no bytes.
 
     Raises:
         InputError: the request cannot be understood.
@@ -84,7 +90,10 @@ def arguments(row: Mapping[str, Any], headers: Mapping[str, Any]) -> Arguments:
     refuse_form(headers)
     if not row:
         raise InputError("the request has no body")
-    values = {name: _value(name, value, headers.get(name)) for name, value in row.items()}
+    values = {
+        name: _value(name, value, headers.get(name), is_for_module=is_for_module)
+        for name, value in row.items()
+    }
     if len(values) == 1 and next(iter(values)) in _BODY_FIELDS:
         return call_with(next(iter(values.values())))
     return Arguments((), {name: _tensors(value, None, name) for name, value in values.items()})
@@ -177,7 +186,7 @@ def is_numeric(value: Any) -> bool:
     return True
 
 
-def _value(name: str, value: Any, headers: Any) -> Any:
+def _value(name: str, value: Any, headers: Any, *, is_for_module: bool) -> Any:
     """A field's value; what TorchServe left as bytes is decoded here."""
     if not isinstance(value, (bytes, bytearray)):
         return value
@@ -192,8 +201,9 @@ def _value(name: str, value: Any, headers: Any) -> Any:
         return _json(name, data)
     if media_type.startswith("text/"):
         return _text(name, data)
-    if media_type == "" and name not in _BODY_FIELDS:
-        return _guess(data)
+    is_body = name in _BODY_FIELDS
+    if media_type == "" and (is_for_module or not is_body):
+        return _guess(data, may_be_text=not is_body)
     return data
 
 
@@ -224,7 +234,7 @@ def _text(name: str, data: bytes) -> str:
         raise InputError(f"{name} is not UTF-8: {error}") from None
 
 
-def _guess(data: bytes) -> Any:
+def _guess(data: bytes, *, may_be_text: bool) -> Any:
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -232,4 +242,4 @@ def _guess(data: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        return text if may_be_text else data

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 from ts.protocol.otf_message_handler import retrieve_msg
 from ts.service import Service
 
-from interpool.handler.backend.process_view import ProcessView
+from interpool.handler.backend.process_view import ProcessView, leave_directory
 from interpool.handler.backend.wire import FrameReader
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside.parking import give_memory_back, when_parked
@@ -112,10 +112,12 @@ def unload(keys: Iterable[ModelKey]) -> None:
     """Unload these models."""
     gone = [loaded.pop(key) for key in keys]
     for model in gone:
+        leave_directory(model.directory)
         model.close()
     if gone:
         del model
         gone.clear()
+        gc.unfreeze()  # a model's gc.freeze() would keep all models in memory
         gc.collect()  # a model's importer, or its modules, refer to each other
 
 

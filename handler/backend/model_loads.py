@@ -112,7 +112,7 @@ def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str]:
         reader = FramePeeker(source)
         retrieve_msg(reader)
         source = reader.frame
-    with stdio.to_worker(token.stdout, token.stderr, source):
+    with stdio.to_worker(token.stdout, token.stderr, token.model_dir):
         try:
             model = model_of(ModelKey.of_worker(source, token), token)
         except LoadError as error:
@@ -134,7 +134,7 @@ def warm(worker: str, load_command: bytes) -> bool:
         Whether it is loaded.
     """
     token = WorkerToken.of_text(worker)
-    with stdio.to_worker(token.stdout, token.stderr):
+    with stdio.to_worker(token.stdout, token.stderr, token.model_dir):
         try:
             model_of(ModelKey.of_worker(bytes(load_command), token), token)
         except LoadError:
@@ -177,7 +177,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
         if conflict := take_conflict(request.model_dir):  # the model's code has gone on in spite of it
             model.close()
             raise NotPoolable(conflict)
-    except (Exception, SystemExit, _interpool.CallInterrupted) as error:
+    except BaseException as error:
         note(error)
         code = load_failure_code(error)
         failed = f"Model {name!r} could not be loaded"

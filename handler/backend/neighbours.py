@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import _interpool
-from interpool.handler.backend import loaded_models
+from interpool.handler.backend import loaded_models, model_threads
 from interpool.handler.backend.process_view import take_out
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -17,6 +17,8 @@ _last: WorkerToken | None = None  # of the worker whose frame was answered last
 _served: dict[str, WorkerToken] = {}  # models that ran since the last thorough check, by directory
 _unwatched: set[str] = set()  # directories of models whose traces do not count
 _has_one_model = False  # no other model meets its traces
+_START_S = 0.1  # in which threads that a load has started begin to wait
+_MOMENT_S = 0.01  # in which threads that have worked for a call do
 
 
 def watch(token: WorkerToken) -> None:
@@ -32,6 +34,8 @@ def is_touched_by_another(token: WorkerToken) -> bool:
     if before is None or _has_one_model or before.model_dir == token.model_dir:
         return False
     reason = _neighbourhood.look(at_once=True)
+    if not before.unwatched:
+        reason = reason or model_threads.at_work(before.model_dir, _MOMENT_S)
     if not reason or before.unwatched:
         return False
     give_to({before.model_dir: before}, reason)
@@ -59,6 +63,8 @@ def check(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str
         return give_to({directory: token}, reason)
     if not thoroughly:
         return {}
+    if reason := model_threads.at_work(token.model_dir, _START_S):  # its threads meet no other view
+        return give_to({directory: token}, reason)
     take_out()
     found, served = _neighbourhood.look_thoroughly(_unwatched), _served.copy()
     _served.clear()

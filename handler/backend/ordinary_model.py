@@ -38,7 +38,7 @@ class OrdinaryModel:
 
     Raises:
         NotPoolable: its directory contains a module that interpool has imported from elsewhere.
-        Exception: what its own code raises while it is loaded; also SystemExit.
+        BaseException: what its own code raises while it is loaded.
     """
 
     def __init__(self, request: LoadRequest, handler: str, arguments: list[str]) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 from ts.utils.util import PredictionException
 
+from interpool.archiver_ext.verify.handlers import handler_of, is_handler
 from interpool.handler.admission import Admission
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe, traceback_text
 from interpool.handler.backend.example_requests import Form, call_of
-from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments
 from interpool.handler.backend.model_requirements import make_importable
 from interpool.handler.backend.outputs import sendable
@@ -145,9 +145,8 @@ class PackedModel:
     def _answerer(self, entry: Any, context: Any, package: HermeticPackage) -> Callable[..., list[Any]]:
         self.takes_envelope = False
         self.entry = entry
-        handle = handler_of(entry, context)
-        if handle is not None:
-            return handle
+        if is_handler(entry):
+            return handler_of(entry, context)
         if not callable(entry):
             raise ArchiveError(
                 f"{self._path}: its entry is a {type(entry).__qualname__}, which cannot "

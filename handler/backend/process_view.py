@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from interpool.handler.backend import own_changes
-from interpool.native.inside import import_reads, module_scope
+from interpool.native.inside import exits, import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
     event_loop_policies,
     globals_of,
+    multiprocessing_config,
     replace_environ,
     replace_warnings_filters,
     set_start_method,
@@ -104,7 +105,10 @@ class _EventLoops(DefaultEventLoopPolicy):
 
 
 def _global(module: ModuleType, name: str) -> _Kept:
-    contents = vars(module)
+    return _item(vars(module), name)
+
+
+def _item(contents: dict[str, Any], name: str) -> _Kept:
     return _Kept(partial(contents.get, name), partial(contents.__setitem__, name))
 
 
@@ -124,6 +128,7 @@ _KEPT = (
     _global(os, "environ"),  # a model may bind it to a dict of its own
     # Python's library derives these from environment variables once.
     _global(tempfile, "tempdir"),
+    _item(multiprocessing_config(), "tempdir"),
     _Kept(_opener, _put_opener),
     _Kept(environ_data, replace_environ),
     _Kept(_logging, _put_logging),
@@ -140,6 +145,7 @@ _KEPT = (
     _Kept(torch.is_anomaly_enabled, lambda enabled: torch.set_anomaly_enabled(enabled, check_nan=False)),
 )
 _initial: tuple[Any, ...] = ()  # before any model
+_initial_path: list[str] = []
 _current: ProcessView | None = None
 _calling_thread = 0  # which serves _current's call
 _thread = threading.local()  # is_in_directory_of: the view whose directory it is in
@@ -180,6 +186,7 @@ class ProcessView:
         self._directory = directory  # of its latest call, at its end
         self._own_directory = directory or ""
         self._state: tuple[Any, ...] = ()
+        self._path: list[str] = []  # its sys.path, if it has no modules of its own
         self._changes: tuple[own_changes.Changes, ...] = ()
         self._grad = True
         self._device: torch.device | None = None
@@ -262,13 +269,15 @@ class ProcessView:
         self._arguments = arguments
 
     def _put_in_place(self) -> None:
-        global _current, _initial
+        global _current, _initial, _initial_path
         # Read all before anything changes: if one cannot be read, the view that is in place stays complete.
         found = tuple(kept.get() for kept in _KEPT)
         if _current is not None:
-            for changes in _current._changes:
-                changes.take_back()
+            _current._take_back()
+        _initial_path = _initial_path or sys.path[:]
         module_scope.enter(self.modules)
+        if self.modules is None:
+            module_scope.replace_path(self._path or _initial_path)
         if _current is not None:
             _current._state = found
         elif not _initial:
@@ -282,10 +291,30 @@ class ProcessView:
         self._changes = self._changes or tuple(begin() for begin in own_changes.KINDS)
         _current = self
 
+    def _take_back(self) -> None:
+        """Take out what the model has changed of loggers and the like, and its ``sys.path``."""
+        for changes in self._changes:
+            changes.take_back()
+        if self.modules is None:
+            self._path = module_scope.replace_path(_initial_path)
+
     @staticmethod
     def _exchange(state: Sequence[Any]) -> None:
         for kept, value in zip(_KEPT, state, strict=True):
             kept.put(value)
+
+
+def leave_directory(of: str) -> None:
+    """Move this thread out of a model's directory, if it is in one, to that of a model to be unloaded.
+
+    Code that runs when objects go, such as ``weakref.finalize``, may remove files by relative paths.
+
+    Args:
+        of: the directory of the model to be unloaded. It may be gone: then the thread is in no model's.
+    """
+    if getattr(_thread, "is_in_directory_of", None) is not None:
+        _thread.is_in_directory_of = None
+        exits.leave_directory(of)
 
 
 def take_out() -> None:
@@ -297,8 +326,7 @@ def take_out() -> None:
     if _current is None:
         return
     found = tuple(kept.get() for kept in _KEPT)
-    for changes in _current._changes:
-        changes.take_back()
+    _current._take_back()
     module_scope.enter(None)
     _current._state = found
     _current._exchange(_initial)

@@ -52,7 +52,9 @@ _REMEDIES = (
 def find_request(
     make: Callable[[], Any], kind: EntryKind, held: Any, test: SelfTest, serving: Serving
 ) -> ServeCheck:
-    """Find a request that is answered as the model answers its example inputs; see ``ServingSide``.
+    """Make requests of a self-test's inputs, and find one that is answered as the model answers its inputs.
+
+    Each is answered alone, and in a batch of two.
 
     Args:
         make: loads the entry anew.
@@ -79,7 +81,7 @@ def repeat_request(
     request: RequestRecord,
     body: bytes,
 ) -> list[str]:
-    """Compare the answer to an archive's request with its self-test; see ``ServingSide``.
+    """Compare the answer to an archive's request with its self-test.
 
     Args:
         make: loads the entry anew.

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from interpool.archiver_ext.verify.handler_context import handler_context
+from interpool.archiver_ext.verify.handlers import handler_context, handler_of
 from interpool.archiver_ext.verify.self_test import seed_all
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.error_text import describe
 from interpool.handler.backend.example_requests import Form, row_of
-from interpool.handler.backend.handlers import handler_of
 from interpool.handler.backend.inputs import Arguments, is_numeric
 from interpool.handler.backend.outputs import CannotSend, content_type, sendable
 from interpool.handler.backend.request_plans import CalledModel
@@ -52,10 +51,10 @@ def asking(
     """
     entry = asked.make()
     with tempfile.TemporaryDirectory(prefix="interpool-model-") as folder:
-        handle = None
+        handle: Callable[..., list[Any]]
         if asked.kind == "handler":
             handle = handler_of(entry, handler_context([{}], Path(folder)))
-        if handle is None:
+        else:
             serving: Serving = {**asked.serving, "batches": way, "parts": parts}
             handle = _Served(entry, "model", tracebacks=False, serving=serving, proven=proven).handle
 

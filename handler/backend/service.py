@@ -72,8 +72,9 @@ class WorkerService:
     def __init__(self, worker: str, load_command: bytes) -> None:
         self._token = token = WorkerToken.of_text(worker)
         self._key = ModelKey.of_worker(load_command, token)
-        self._lines = stdio.to_worker(token.stdout, token.stderr, load_command, token.notes, token.metrics)
-        self._replies = ReplyWriter(_interpool.send_part, self._lines.flush)
+        self._lines = stdio.to_worker(token.stdout, token.stderr, token.model_dir, token.notes, token.metrics)
+        self._replies = ReplyWriter(_interpool.send_part, self._lines.flush, self._answers)
+        self._batch: Batch = []  # of the running call
         # Weak: a silent connection must not keep an unloaded model in memory.
         self._model: Callable[[], LoadedModel | None] = _no_model
 
@@ -91,9 +92,9 @@ class WorkerService:
                 return self._answer(frame)
             except Elsewhere:
                 return None
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
-                # As TorchServe's own worker.
-                if isinstance(error, Exception) or not self._token.ordinary:
+            except BaseException as error:
+                # As TorchServe's own worker, which ends silently by SystemExit only.
+                if not (isinstance(error, SystemExit) and self._token.ordinary):
                     logger.exception("Backend worker process died.")
                 report(self._token, "ended", f"a worker of {self.model_name!r} ended: {describe(error)}")
                 return b"", False
@@ -120,12 +121,13 @@ class WorkerService:
         view = model.view
         view.enter(token.arguments)
         try:
-            batch = take_batch(frame) if requests is None else requests
+            self._batch = batch = take_batch(frame) if requests is None else requests
             reply = self._run(model, batch)
         except _interpool.CallInterrupted as error:
             self._serve_apart(take_conflict(model.directory))
             return self._interrupted(batch, error), True
         finally:
+            self._batch = []
             view.leave()
         if report_lost_device(token):
             return reply, False
@@ -138,6 +140,9 @@ class WorkerService:
         model.first_calls -= is_first
         neighbours.check(model.directory, token, is_first)
         return reply, True
+
+    def _answers(self, request: str) -> bool:
+        return request in request_ids(self._batch).values()
 
     def _run(self, model: LoadedModel, batch: Batch) -> bytes | bytearray:
         return _interpool.call_interruptible(_predict, model, batch)

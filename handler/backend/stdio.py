@@ -122,14 +122,14 @@ class to_worker:  # noqa: N801 - a context manager
     Args:
         stdout: the worker's descriptor for stdout.
         stderr: the worker's descriptor for stderr.
-        model: identifies the call's model, whose threads from earlier calls print here, too; None: no threads
-            do.
+        model: the directory of the call's model, whose threads from earlier calls print here, too; "": no
+            threads do.
         notes: whether TorchServe's own lines of a request are printed.
         metrics: whether metrics' lines are printed; only TorchServe's frontend reads them.
     """
 
     def __init__(
-        self, stdout: int, stderr: int, model: object = None, notes: bool = True, metrics: bool = True
+        self, stdout: int, stderr: int, model: str = "", notes: bool = True, metrics: bool = True
     ) -> None:
         self.model = model
         self.notes = notes
@@ -144,7 +144,7 @@ class to_worker:  # noqa: N801 - a context manager
         stdout.ended = stderr.ended = False
         self._began = time.monotonic()
         self._before = _current.set(self)
-        if self.model is not None:
+        if self.model:
             _running[self.model] = self
 
     def __exit__(
@@ -170,14 +170,19 @@ class to_worker:  # noqa: N801 - a context manager
 
 
 _current: ContextVar[to_worker | None] = ContextVar("interpool_stdio", default=None)
-_running: dict[object, to_worker] = {}
+_running: dict[str, to_worker] = {}
 _MODEL = "_interpool_model"  # of a thread: the model that started it
 
 
-def _model() -> object:
-    """The model whose code prints; None if it is no model's code."""
+def _model() -> str:
+    """The directory of the model whose code prints; "" if it is no model's code."""
     call = _current.get()
-    return getattr(threading.current_thread(), _MODEL, None) if call is None else call.model
+    return starter_of(threading.current_thread()) if call is None else call.model
+
+
+def starter_of(thread: threading.Thread | None) -> str:
+    """Return the directory of the model whose call, or whose thread, has started a thread; "" if unknown."""
+    return getattr(thread, _MODEL, "")
 
 
 def _calls() -> Iterator[to_worker]:

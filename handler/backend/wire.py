@@ -80,17 +80,34 @@ class ReplyWriter:
     Args:
         send: sends a part; raises OSError if the frontend is gone.
         before: is called before each part is sent.
+        answers: whether the running call answers the request with that id. A model's thread may send a part
+            when its call has ended, and the connection is another request's.
     """
 
-    def __init__(self, send: Callable[[bytes], None], before: Callable[[], None]) -> None:
+    def __init__(
+        self, send: Callable[[bytes], None], before: Callable[[], None], answers: Callable[[str], bool]
+    ) -> None:
         self._send = send
         self._before = before
+        self._answers = answers
 
     def sendall(self, data: bytes) -> None:
-        """Send all of ``data``.
+        """Send all of ``data``, a part of an answer.
 
         Raises:
-            OSError: the frontend is gone.
+            OSError: the frontend is gone, or the call that answers the part's request has ended.
         """
+        request = _request_of(data)
+        if not self._answers(request):
+            raise BrokenPipeError(f"the request {request!r} has its answer already: this part is late")
         self._before()
         self._send(data)
+
+
+def _request_of(reply: bytes) -> str:
+    """Return the id of a reply's first request; it follows the code and the message."""
+    reader = FrameReader(reply)
+    reader.recv(4)
+    for _ in range(2):
+        found = bytes(reader.recv(int.from_bytes(reader.recv(4), "big")))
+    return found.decode()

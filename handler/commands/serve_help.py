@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import click
 
 _OF_OTHER_COMMANDS = {"INTERPOOL_KEY_PASSWORD", "INTERPOOL_PREPARED"}  # sign's, and C++ programs'
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_ONLY_A_LINK = re.compile(rf" \({_LINK.pattern}\)")
 
 
 class ServeCommand(click.Command):
@@ -25,20 +20,12 @@ class ServeCommand(click.Command):
 def variables() -> list[tuple[str, str]]:
     """Each variable that ``interpool serve`` and its pools read, and a line on it."""
     from interpool.handler.config import HostSettings
+    from interpool.handler.described import described, plain
     from interpool.handler.variables import OtherVariables
 
     return [
-        (name, _line(field))
+        (setting.name, f"{setting.summary}  [default: {plain(setting.default)}]")
         for settings in (HostSettings, OtherVariables)
-        for name, field in settings.model_json_schema()["properties"].items()
-        if name not in _OF_OTHER_COMMANDS
+        for setting in described(settings)
+        if setting.name not in _OF_OTHER_COMMANDS
     ]
-
-
-def _line(field: dict[str, Any]) -> str:
-    """The first sentence of a description in Markdown, and the default."""
-    plain = _LINK.sub(r"\1", _ONLY_A_LINK.sub("", field["description"]))
-    sentence = plain.partition(". ")[0].removesuffix(".")
-    default = field.get("default_text") or field["default"]
-    shown = f"{default:g}" if isinstance(default, float | int) else default
-    return f"{sentence}  [default: {shown}]".replace("`", "")

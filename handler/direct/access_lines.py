@@ -17,24 +17,29 @@ class AccessLine:
 
     Args:
         scope: the request's ASGI scope.
-        send: sends the answer's ASGI messages.
+
+    Attributes:
+        status: the answer's status; 0 as long as there is none.
     """
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._send = send
         self._began = time.monotonic()
-        self._status = 0
+        self.status = 0
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message, in place of the original ``send``, and note the answer's status."""
-        await self._send(message)
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
+    def sender(self, send: Send) -> Send:
+        """A ``send`` of ASGI messages that notes the answer's status."""
+
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+
+        return noting
 
     def write(self) -> None:
         """Log the line, after the answer; there is none if the client left before that."""
-        if self._status:
+        if self.status:
             logger.info("%s", self._text())
 
     def _text(self) -> str:
@@ -44,7 +49,7 @@ class AccessLine:
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1") + (query and f"?{query}")
         milliseconds = int((time.monotonic() - self._began) * 1000)
         asked = f"{scope['method']} {_printable(path)} HTTP/{scope['http_version']}"
-        return f'/{host}:{port} "{asked}" {self._status} {milliseconds}'
+        return f'/{host}:{port} "{asked}" {self.status} {milliseconds}'
 
 
 def _printable(text: str) -> str:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from random import getrandbits
-from typing import Protocol
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from interpool.handler.direct.access_lines import AccessLine
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_metadata
 from interpool.handler.direct.forms import parameters_of, query_parameters
 from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
-from interpool.handler.direct.models import Models
+from interpool.handler.direct.models import Models, ServedModel
 from interpool.handler.direct.paths import Asked, Wish, not_found, understand
 from interpool.handler.direct.replies import (
     Headers,
@@ -34,7 +36,12 @@ from interpool.handler.direct.replies import (
     send_part,
 )
 from interpool.handler.direct.traffic import Traffic
+from interpool.handler.direct.worker import not_started
 from interpool.native.torchserve import MOST_REQUEST_BYTES
+
+if TYPE_CHECKING:
+    from interpool.handler.direct.exchange import Exchange
+    from interpool.handler.direct.passing_on import TorchServeClient
 
 # Requests' ids are UUIDs, as in TorchServe: a random beginning for the process, and a count.
 _ID_BEGINS, _ID_COUNTS = str(uuid4())[:24].encode(), count(getrandbits(44))
@@ -42,21 +49,11 @@ _TOO_LARGE = 413
 _MOST_DIGITS = 19  # of a body's length
 
 
+logger = logging.getLogger("interpool.direct")
+
+
 class ClientGone(Exception):
     """The client has left before its request was whole."""
-
-
-class Elsewhere(Protocol):
-    """A server that answers requests for models and paths that this address does not have."""
-
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request.
-
-        Args:
-            scope: its ASGI scope.
-            receive: returns its body's ASGI messages.
-            send: sends the answer's ASGI messages.
-        """
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Application:
         *,
         headers: Headers | None = None,
         guard: Callable[[dict[bytes, bytes]], None] | None = None,
-        elsewhere: Elsewhere | None = None,
+        elsewhere: TorchServeClient | None = None,
         lifespan: Lifespan | None = None,
         has_access_lines: bool = False,
     ) -> None:
@@ -117,14 +114,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
         if scope["type"] == "http":
-            if not self._has_access_lines:
-                await self._request(scope, receive, send)
-                return
-            line = AccessLine(scope, send)
-            try:
-                await self._request(scope, receive, line.send)
-            finally:
-                line.write()
+            await _logged(self._line(scope), partial(self._request, scope, receive), send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "websocket":
@@ -132,19 +122,80 @@ class Application:
 
     # ---- requests ------------------------------------------------------------------------------
 
+    def take(self, exchange: Exchange) -> bool:
+        """Take a prediction whose body is whole; a worker's answer is written as soon as it is there.
+
+        This does what calling the application does, without a task and without ASGI's messages. They take
+        longer than the rest of it.
+
+        Returns:
+            Whether the request will be answered. If not, call the application with it.
+        """
+        scope = exchange.scope
+        headers = dict(scope["headers"])
+        line = self._line(scope)
+        try:
+            asked = self._asked(scope, headers)
+            if asked is None or asked.wish is not Wish.PREDICT or scope["method"] in ("HEAD", "OPTIONS"):
+                return False
+            if exchange.held_bytes > self._limits.request_bytes:
+                return False
+            model, job = self._job(asked, headers, scope, exchange.peek_body(), _new_id())
+        except Refusal:
+            return False
+        job.call_back(partial(self._write, exchange, job, model, headers, line))
+        if not model.queue.put(job):
+            return False
+        exchange.take_body()
+        return True
+
+    def _write(
+        self,
+        exchange: Exchange,
+        job: Job,
+        model: ServedModel,
+        headers: dict[bytes, bytes],
+        line: AccessLine | None,
+        arrived: Answer | Refusal,
+    ) -> None:
+        """Write an answer. If it is a stream, or its client is slow to read, a task does that."""
+        try:
+            if (isinstance(arrived, Answer) and arrived.more) or not exchange.takes_whole:
+                exchange.run(partial(self._go_on, job, model, headers, line))
+                return
+            answer, head = self._reply(arrived, job, model.traffic, exchange.scope, headers)
+            exchange.write_whole(answer.status, head, answer.body)
+            if line is not None:
+                line.status = answer.status
+                line.write()
+        except Exception:  # other requests of the batch must still be answered
+            logger.exception("an answer could not be written")
+            exchange.transport.close()
+
+    async def _go_on(
+        self,
+        job: Job,
+        model: ServedModel,
+        headers: dict[bytes, bytes],
+        line: AccessLine | None,
+        scope: Scope,
+        _receive: Receive,
+        send: Send,
+    ) -> None:
+        """Send an answer that has begun to arrive, as an ASGI application."""
+        await _logged(line, partial(self._answer, job, model, scope, headers), send)
+
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = _new_id()
         # Of several headers with one name, the last counts, as for TorchServe's handlers.
         headers = dict(scope["headers"])
         try:
-            path = scope["path"]
-            if root := scope.get("root_path"):
-                path = _below(path, root.rstrip("/"))
-            asked = understand(path, scope.get("raw_path") or b"", scope["method"])
-            if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
-                self._guard(headers)
-            if self._elsewhere is not None and not self._has(asked, scope["query_string"]):
-                await self._elsewhere.pass_on(scope, receive, send)
+            asked = self._asked(scope, headers)
+            if asked is None:
+                assert self._elsewhere is not None
+                self._check_length(headers)
+                ends = self._is_last(scope, headers)
+                await self._elsewhere.pass_on(scope, receive, send, ends=ends)
                 return
             if asked.wish is Wish.PREDICT:
                 await self._predict(asked, headers, scope, receive, send, request_id)
@@ -159,21 +210,43 @@ class Application:
             answer = error_answer(refusal)
         await send_answer(send, answer, self._head(answer, request_id, scope, headers))
 
+    def _line(self, scope: Scope) -> AccessLine | None:
+        """The access line of a request; None if requests have none."""
+        return AccessLine(scope) if self._has_access_lines else None
+
+    def _asked(self, scope: Scope, headers: dict[bytes, bytes]) -> Asked | None:
+        """The request's path, parsed; None if another server answers it. Raises Refusal."""
+        path = scope["path"]
+        if root := scope.get("root_path"):
+            path = _below(path, root.rstrip("/"))
+        asked = understand(path, scope.get("raw_path") or b"", scope["method"])
+        if self._guard is not None and asked.wish is not Wish.DESCRIPTION:
+            self._guard(headers)
+        if self._elsewhere is not None and not self._has(asked, scope["query_string"]):
+            return None
+        return asked
+
     async def _answer(
+        self, job: Job, model: ServedModel, scope: Scope, headers: dict[bytes, bytes], send: Send
+    ) -> None:
+        """Send an answer, or the parts of a stream, as they come."""
+        try:
+            await self._send_all(job, model.traffic, scope, headers, send)
+        except BaseException:  # the client has left, or the server ends
+            model.queue.forget(job)
+            raise
+
+    async def _send_all(
         self, job: Job, traffic: Traffic, scope: Scope, headers: dict[bytes, bytes], send: Send
     ) -> None:
+        arrived: Answer | Refusal
         try:
-            answer = await job.answer()
-            if answer.more and scope.get("http_version") == "1.0":  # which has no chunks
-                answer = await _joined(job, answer)
+            arrived = await job.answer()
+            if arrived.more and scope.get("http_version") == "1.0":  # which has no chunks
+                arrived = await _joined(job, arrived)
         except Refusal as refusal:
-            answer = error_answer(refusal)
-        if answer.status != 200:
-            answer = framed(answer)
-            if not answer.more:
-                job.end()
-        traffic.note(answer.status, self._now() - job.since)
-        head = self._head(answer, job.request_id, scope, headers)
+            arrived = refusal
+        answer, head = self._reply(arrived, job, traffic, scope, headers)
         if not answer.more:
             await send_answer(send, answer, head)
             return
@@ -185,12 +258,29 @@ class Application:
                 return
             await send_part(send, answer, None)
 
+    def _reply(
+        self,
+        arrived: Answer | Refusal,
+        job: Job,
+        traffic: Traffic,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+    ) -> tuple[Answer, Headers]:
+        """The answer that a client gets, or its first part, and its headers. It is counted."""
+        answer = error_answer(arrived) if isinstance(arrived, Refusal) else arrived
+        if answer.status != 200:
+            answer = framed(answer)
+            if not answer.more:
+                job.end()
+        traffic.note(answer.status, self._now() - job.since)
+        return answer, self._head(answer, job.request_id, scope, headers)
+
     def _has(self, asked: Asked, query: bytes) -> bool:
         """Whether this address answers a request, if ``elsewhere`` answers all others."""
         if asked.wish in (Wish.PREDICT, Wish.READY, Wish.METADATA):
             name = asked.model or _model_in(query_parameters(query))
             with contextlib.suppress(Refusal):
-                return bool(self._models.find(name, asked.version))
+                return self._models.find(name, asked.version).queue.takes_requests
             return False
         return asked.wish is Wish.SERVER
 
@@ -205,32 +295,50 @@ class Application:
     ) -> None:
         """Have a worker answer; raises Refusal if none does."""
         body = await self._body(headers, receive)
+        model, job = self._job(asked, headers, scope, body, request_id)
+        if scope["method"] == "OPTIONS":
+            answer = json_answer(model_api(model))
+            await send_answer(send, answer, self._head(answer, request_id, scope, headers))
+            return
+        if not model.queue.put(job):
+            model.traffic.note(503, 0.0)
+            raise not_started(model.name) if model.queue.is_stalled else _no_worker(model.name, asked.version)
+        await self._answer(job, model, scope, headers, send)
+
+    def _job(
+        self, asked: Asked, headers: dict[bytes, bytes], scope: Scope, body: bytes, request_id: bytes
+    ) -> tuple[ServedModel, Job]:
+        """The model that a prediction is for, and its job for a worker. Raises Refusal."""
         parameters = query_parameters(scope["query_string"]) if asked.takes_query else []
         parameters += parameters_of(headers.get(b"content-type", b""), body)
         name = asked.model or _model_in(parameters)
         if not name:
             raise Refusal(400, "BadRequestException", "Parameter model_name is required.")
-        model = self._models.find(name, asked.version)
-        if scope["method"] == "OPTIONS":
-            answer = json_answer(model_api(model))
-            await send_answer(send, answer, self._head(answer, request_id, scope, headers))
-            return
-        if asked.headers:
-            headers.update(asked.headers)
-        job = Job(request_id, headers, parameters, self._now())
-        if not model.queue.put(job):
-            model.traffic.note(503, 0.0)
-            raise _no_worker(name, asked.version)
-        await self._answer(job, model.traffic, scope, headers, send)
+        model = self._find(name, asked.version)
+        received = {**headers, **asked.headers} if asked.headers else headers
+        return model, Job(request_id, received, parameters, self._now())
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        most = self._limits.request_bytes
+    def _find(self, name: str, version: str | None) -> ServedModel:
+        """The model that answers a request; raises Refusal if there is none."""
+        try:
+            return self._models.find(name, version)
+        except Refusal:
+            if self._models.is_complete or self._elsewhere is not None:
+                raise
+            raise _not_open(name) from None
+
+    def _check_length(self, headers: dict[bytes, bytes]) -> None:
+        """Raise Refusal if a body's declared length is none, or larger than a body may be."""
         length = headers.get(b"content-length")
         if length is not None:
             if not length.isdigit():
                 raise Refusal(400, "BadRequestException", "Invalid HTTP message.")
-            if len(length) > _MOST_DIGITS or int(length) > most:
+            if len(length) > _MOST_DIGITS or int(length) > self._limits.request_bytes:
                 raise Refusal(_TOO_LARGE, "", "")
+
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        self._check_length(headers)
+        most = self._limits.request_bytes
         if self._limits.body_s is None:
             return await self._whole(receive, most)
         try:
@@ -281,7 +389,7 @@ class Application:
         if asked.wish is Wish.SERVER:
             return self._server_says(asked.rest)
         if asked.wish in (Wish.READY, Wish.METADATA):
-            model = self._models.find(asked.model, asked.version)
+            model = self._find(asked.model, asked.version)
             if asked.wish is Wish.METADATA:
                 return json_answer(metadata(model, self._models))
             ready = model.is_healthy and not self._models.is_draining
@@ -302,8 +410,12 @@ class Application:
 
     def _head(self, answer: Answer, request_id: bytes, scope: Scope, headers: dict[bytes, bytes]) -> Headers:
         """The headers of the answer to a request with this scope and these headers."""
-        is_last = scope.get("http_version") == "1.0" or b"close" in headers.get(b"connection", b"").lower()
-        return head_of(answer, request_id, self._headers, ends=is_last or self._models.is_draining)
+        return head_of(answer, request_id, self._headers, ends=self._is_last(scope, headers))
+
+    def _is_last(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        """Whether the connection of a request with this scope and these headers ends with its answer."""
+        is_asked = b"close" in headers.get(b"connection", b"").lower()
+        return is_asked or scope.get("http_version") == "1.0" or self._models.is_draining
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -313,16 +425,26 @@ class Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         """Open the application's context when it is started, and close it at the end."""
         await receive()
-        opened = contextlib.AsyncExitStack()
-        try:
-            await opened.enter_async_context(self.lifespan())
-        except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await opened.aclose()
+        async with contextlib.AsyncExitStack() as opened:
+            try:
+                await opened.enter_async_context(self.lifespan())
+            except Exception as error:
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                raise
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _logged(line: AccessLine | None, answer: Callable[[Send], Awaitable[None]], send: Send) -> None:
+    """Have a request answered, and then log its line, if it has one."""
+    if line is None:
+        await answer(send)
+        return
+    try:
+        await answer(line.sender(send))
+    finally:
+        line.write()
 
 
 async def _joined(job: Job, first: Answer) -> Answer:
@@ -347,6 +469,15 @@ def _new_id() -> bytes:
 def _model_in(parameters: list[Parameter]) -> str:
     found = (each.value for each in parameters if each.name == b"model_name")
     return next(found, b"").decode(errors="replace")
+
+
+def _not_open(name: str) -> Refusal:
+    return Refusal(
+        503,
+        "ServiceUnavailableException",
+        f"Model not found: {name}. No models are served yet, or none any more. An application that is "
+        "mounted into another one has to be opened there: async with app.lifespan()",
+    )
 
 
 def _no_worker(name: str, version: str | None) -> Refusal:

@@ -202,6 +202,7 @@ class _Beside:
         self._known: dict[tuple[str, str], ServedModel] = {}
         self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()  # by name, while a task uses it
         self._tasks: set[asyncio.Task[None]] = set()
+        self._followed: set[str] = set()  # workers of TorchServe's, by pid, that have a task
 
     async def follow(self) -> None:
         """Take the host's reports on TorchServe's workers, for ever."""
@@ -235,9 +236,10 @@ class _Beside:
             is_complete = names is not None
             pause_s = max(_REFRESH_S / len(names), 1 / _MOST_ASKED) if names else _REFRESH_S
             for name in names or ():
-                if registration := await self._management.registration(name):
-                    self._note(name, registration)
-                    is_complete &= registration.is_loaded
+                if default := await self._management.default_version(name):
+                    if any(known == name for known, _ in self._known):
+                        self._models.set_default(name, default.version)
+                    is_complete &= default.is_loaded
                 await asyncio.sleep(pause_s)
             self._models.is_complete = is_complete
             if not names:
@@ -249,27 +251,58 @@ class _Beside:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _note(self, name: str, registration: Registration) -> None:
-        for (known, version), model in list(self._known.items()):
-            if known == name:
-                self._models.set_default(name, registration.default)
-                model.queue.settings = registration.settings.get(version, model.queue.settings)
-
     def _add(self, worker: FollowedWorker) -> None:
+        if worker.pid in self._followed:  # the host reports all workers to each new connection
+            worker.close()
+            return
+        self._followed.add(worker.pid)
         task = asyncio.get_running_loop().create_task(self._serve(worker))
+        task.add_done_callback(lambda _: self._followed.discard(worker.pid))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, worker: FollowedWorker) -> None:
         """Keep a worker beside this one, as long as this one lives."""
-        from interpool.handler.direct.supervision import Place
+        from interpool.handler.direct.supervision import BACK_OFF_S
 
-        with contextlib.closing(worker), contextlib.ExitStack() as counted:
+        with contextlib.closing(worker), contextlib.ExitStack() as kept:
             model = await self._model(worker)
             if model is None:
                 return
-            model.queue.wanted += 1
-            counted.callback(self._miss_worker, model)
+            model.places += 1
+            kept.callback(self._miss_place, model)
+            attempts = 0
+            while error := await self._keep(worker, model, kept, is_first=not attempts):
+                attempts += 1
+                pause_s = BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)]
+                said = "a worker of %s did not start, and is tried again in %g s: %s"
+                logger.error(said, model.name, pause_s, error)
+                await asyncio.sleep(pause_s)
+
+    async def _keep(
+        self, worker: FollowedWorker, model: ServedModel, kept: contextlib.ExitStack, *, is_first: bool
+    ) -> BaseException | None:
+        """Keep a worker beside TorchServe's until that one ends.
+
+        Requests wait for the first load. If that fails, they are passed on until a later one succeeds.
+
+        Returns:
+            Why the model could not be loaded; None: TorchServe's worker has ended.
+        """
+        from interpool.handler.direct.host_link import WorkerGone
+        from interpool.handler.direct.supervision import Place
+
+        with contextlib.ExitStack() as counted:
+
+            def leave() -> None:  # it may still have a batch to answer
+                kept.close()
+                counted.close()
+
+            def count(ready: asyncio.Future[None] | None = None) -> None:
+                if ready is None or not (ready.cancelled() or ready.exception()):
+                    model.queue.wanted += 1
+                    counted.callback(self._miss_worker, model)
+
             place = Place(
                 self._runtime_dir,
                 worker.files,
@@ -277,37 +310,49 @@ class _Beside:
                 self._channels,
                 worker.stdio,
                 worker.beside,
-                on_leave=counted.close,  # it may still have a batch to answer
+                on_leave=leave,
             )
-            place.ready.add_done_callback(_took_note)
+            if is_first:
+                count()
+            else:
+                place.ready.add_done_callback(count)
             await place.keep()
+            error = place.ready.exception()
+            if error is None or isinstance(error, WorkerGone):
+                leave()
+                return None
+            return error
 
     def _miss_worker(self, model: ServedModel) -> None:
         """Note that a model has one worker fewer. Without any, requests for it are passed on."""
         from interpool.handler.direct.models import model_not_found
+        from interpool.handler.direct.worker import worker_died
 
         model.queue.wanted -= 1
         if not model.queue.wanted:
-            if self._known.get((model.name, model.version)) is model:  # else it is registered anew
-                del self._known[model.name, model.version]
-                self._models.remove(model)
-            model.queue.refuse_waiting(model_not_found(model.name))
+            model.queue.refuse_waiting(worker_died() if model.places else model_not_found(model.name))
+
+    def _miss_place(self, model: ServedModel) -> None:
+        """Note that a worker of TorchServe's has ended, and remove the model with the last one."""
+        model.places -= 1
+        if not model.places and self._known.get((model.name, model.version)) is model:
+            del self._known[model.name, model.version]  # else it is registered anew
+            self._models.remove(model)
 
     async def _model(self, worker: FollowedWorker) -> ServedModel | None:
         """The model of a worker; None if TorchServe's own frontend must assign its requests."""
         from interpool.handler.direct.models import ServedModel
-        from interpool.handler.direct.queue import ModelQueue, QueueSettings
+        from interpool.handler.direct.queue import ModelQueue
 
         key = worker.name, worker.version
         async with self._locks.setdefault(worker.name, asyncio.Lock()):
             known = self._known.get(key)
             if known is not None and known.directory == worker.files.model_dir:
                 return known
-            registration = await self._registration(worker.name)
+            registration = await self._registration(worker)
             if registration is None or worker.version in registration.left:
                 return None
-            usual = QueueSettings(batch_size=worker.batch_size)
-            queue = ModelQueue(registration.settings.get(worker.version, usual))
+            queue = ModelQueue(registration.settings[worker.version])
             examples = await asyncio.to_thread(_examples, Path(worker.files.model_dir))
             model = ServedModel(worker.name, worker.version, queue, examples, worker.files.model_dir)
             self._known[key] = model
@@ -315,16 +360,17 @@ class _Beside:
             self._models.add(model)
             return model
 
-    async def _registration(self, name: str) -> Registration | None:
-        """How a name is registered; None if TorchServe does not say.
+    async def _registration(self, worker: FollowedWorker) -> Registration | None:
+        """How a worker's name and version are registered; None if TorchServe does not say.
 
         It asks again for a while: a TorchServe that starts answers only after its workers have started.
         """
         for _ in range(_START_ATTEMPTS):
-            if registration := await self._management.registration(name):
+            registration = await self._management.registration(worker.name)
+            if registration is not None and worker.version in registration.settings:
                 return registration
             await asyncio.sleep(_START_PAUSE_S)
-        logger.error("TorchServe's management interface does not say how %s is registered", name)
+        logger.error("TorchServe's management interface does not say how %s is registered", worker.name)
         return None
 
 
@@ -335,8 +381,3 @@ def _examples(model_dir: Path) -> Examples:
         return Examples.of_directory(model_dir, model_manifest(model_dir))
     except SettingsError:  # the load of the model reports what is wrong with it
         return Examples()
-
-
-def _took_note(ready: asyncio.Future[None]) -> None:
-    if not ready.cancelled():
-        ready.exception()

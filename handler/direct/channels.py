@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from interpool.native._native import Channel, Reply
 
 logger = logging.getLogger("interpool.direct")
-
-
-class Asker(Protocol):
-    """The object that sends requests on a channel, and gets the replies."""
-
-    def hear(self, reply: Reply | None) -> None:
-        """Take a reply of the worker; None, once: the channel has ended."""
 
 
 class Channels:
@@ -26,21 +21,21 @@ class Channels:
         from interpool.native import _native
 
         self._inbox = _native.Inbox()
-        self._askers: dict[int, Asker] = {}
+        self._hearers: dict[int, Callable[[Reply | None], None]] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inbox.fileno(), self._hear)
 
-    def open(self, asker: Asker, load_command: bytes) -> Channel:
+    def open(self, hear: Callable[[Reply | None], None], load_command: bytes) -> Channel:
         """Open a channel.
 
         Args:
-            asker: gets the replies.
+            hear: gets the worker's replies; None, once: the channel has ended.
             load_command: TorchServe's load command, the first message on the channel.
         """
         from interpool.native import _native
 
         channel = _native.Channel(self._inbox, load_command)
-        self._askers[channel.number] = asker
+        self._hearers[channel.number] = hear
         return channel
 
     def close(self) -> None:
@@ -49,10 +44,10 @@ class Channels:
 
     def _hear(self) -> None:
         for number, reply in self._inbox.take():
-            asker = self._askers.get(number) if reply is not None else self._askers.pop(number, None)
-            if asker is None:
+            hear = self._hearers.get(number) if reply is not None else self._hearers.pop(number, None)
+            if hear is None:
                 continue
             try:
-                asker.hear(reply)
+                hear(reply)
             except Exception:  # the replies of other channels must still be handled
                 logger.exception("an answer could not be passed on")

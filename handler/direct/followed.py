@@ -21,7 +21,7 @@ import aiohttp
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
 from interpool.handler.frontend import shim
-from interpool.handler.torchserve import named_in_load_command
+from interpool.handler.torchserve import name_in_load_command
 
 _PAGE = 100  # the most names that TorchServe gives in one answer
 _UNSAID = (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError)
@@ -36,7 +36,6 @@ class FollowedWorker:
     Attributes:
         name: its model's name.
         version: its model's version.
-        batch_size: the batch size in TorchServe's load command.
         files: the files for a worker beside it.
         stdio: descriptors for the output of such a worker; ``close`` closes them.
         beside: see ``host_link.register``.
@@ -44,10 +43,14 @@ class FollowedWorker:
 
     name: str
     version: str
-    batch_size: int
     files: ModelFiles
     stdio: tuple[int, int]
     beside: dict[str, str]
+
+    @property
+    def pid(self) -> str:
+        """The process id of its shim."""
+        return self.beside["beside"]
 
     def close(self) -> None:
         """Close its descriptors."""
@@ -58,12 +61,10 @@ class FollowedWorker:
 def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
     told: dict[str, Any] = json.loads(message)
     command = base64.b64decode(told["load_command"])
-    name, batch_size = named_in_load_command(command)
+    name = name_in_load_command(command)
     files = ModelFiles(name, told["model_dir"], command, float(told["load_limit_s"]))
     same = {key: str(told[key]) for key in ("metrics_config", "arguments")}
-    return FollowedWorker(
-        name, told["version"], batch_size, files, stdio, {**same, "beside": str(told["pid"])}
-    )
+    return FollowedWorker(name, told["version"], files, stdio, {**same, "beside": str(told["pid"])})
 
 
 class Following:
@@ -120,12 +121,23 @@ class Registration:
         default: the version that answers requests which name none.
         settings: the queue's settings, by version.
         left: versions whose requests TorchServe's own frontend must assign to workers.
-        is_loaded: whether the default version has as many workers with the model as it should.
     """
 
     default: str
     settings: dict[str, QueueSettings]
     left: frozenset[str]
+
+
+@dataclass(frozen=True)
+class DefaultVersion:
+    """The version of a name that answers requests which name none.
+
+    Attributes:
+        version: its number.
+        is_loaded: whether it has as many workers with the model as it should.
+    """
+
+    version: str
     is_loaded: bool
 
 
@@ -163,15 +175,25 @@ class Management:
         """How a model's name is registered; None if TorchServe does not say."""
         try:
             every = await self._ask(f"/models/{name}/all")
-            (default,) = await self._ask(f"/models/{name}")
+            default = await self.default_version(name)
+            if default is None:
+                return None
             return Registration(
-                default=str(default["modelVersion"]),
+                default=default.version,
                 settings={str(one["modelVersion"]): _settings(one) for one in every},
                 left=frozenset(str(one["modelVersion"]) for one in every if _is_left(one)),
-                is_loaded=_is_loaded(default),
             )
         except _UNSAID as error:
             logger.debug("TorchServe does not say how %s is registered: %r", name, error)
+            return None
+
+    async def default_version(self, name: str) -> DefaultVersion | None:
+        """The default version of a model's name; None if TorchServe does not say."""
+        try:
+            (told,) = await self._ask(f"/models/{name}")
+            return DefaultVersion(str(told["modelVersion"]), _is_loaded(told))
+        except _UNSAID as error:
+            logger.debug("TorchServe does not say which version of %s is the default: %r", name, error)
             return None
 
     async def _ask(self, path: str) -> Any:

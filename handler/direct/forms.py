@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from interpool.handler.direct.job import Parameter, Refusal
-from interpool.handler.direct.paths import BAD_ESCAPE
+from interpool.handler.direct.paths import BAD_ESCAPE, as_text
 
 _FORM = b"application/x-www-form-urlencoded"
 _MULTIPART = b"multipart/form-data"
@@ -47,7 +47,8 @@ def query_parameters(query: bytes) -> list[Parameter]:
     Raises:
         Refusal: the query is malformed, or has too many fields.
     """
-    return _url_encoded(query)
+    # TorchServe's frontend takes the values for text, and those of a form for bytes.
+    return [each._replace(value=_as_utf8(each.value)) for each in _url_encoded(query)]
 
 
 def _url_encoded(text: bytes) -> list[Parameter]:
@@ -56,16 +57,16 @@ def _url_encoded(text: bytes) -> list[Parameter]:
         raise _bad_form(f"it has more than {MOST_FIELDS} fields")
     if BAD_ESCAPE.search(text):
         raise _bad_form("it has a % that two hexadecimal digits do not follow")
-    return [Parameter(_name(_plain(name)), b"", _plain(value)) for name, _, value in pairs]
+    return [Parameter(_as_utf8(_plain(name)), b"", _plain(value)) for name, _, value in pairs]
 
 
 def _plain(text: bytes) -> bytes:
     return unquote_to_bytes(text.replace(b"+", b" "))
 
 
-def _name(raw: bytes) -> bytes:
-    """A name or type in UTF-8, as workers decode it; U+FFFD for a bad byte, as TorchServe has it."""
-    return raw if raw.isascii() else raw.decode(errors="replace").encode()
+def _as_utf8(raw: bytes) -> bytes:
+    """A text in UTF-8, as workers decode it."""
+    return raw if raw.isascii() else as_text(raw).encode()
 
 
 def _bad_form(why: str) -> Refusal:
@@ -117,7 +118,7 @@ class _Parts:
         own = (
             self._headers.get(b"content-type", _UPLOAD).partition(b";")[0] if b"filename" in options else b""
         )
-        self.found.append(Parameter(_name(options[b"name"]), _name(own), b"".join(self._data)))
+        self.found.append(Parameter(_as_utf8(options[b"name"]), _as_utf8(own), b"".join(self._data)))
 
     def _whole(self) -> None:
         self.is_whole = True

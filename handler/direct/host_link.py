@@ -38,8 +38,8 @@ class Registered:
 
     peer: socket.socket
 
-    def watch(self, on_end: Callable[[str], None]) -> None:
-        """Have ``on_end`` called once, when the host ends the worker, with the host's reason."""
+    def watch(self, on_end: Callable[[WorkerRefused], None]) -> None:
+        """Have ``on_end`` called once, when the host ends the worker, with what ``register`` would raise."""
         loop = asyncio.get_running_loop()
 
         def heard() -> None:
@@ -54,7 +54,7 @@ class Registered:
             kind, _, reason = message.partition(b"\0")
             if kind != b"served":
                 loop.remove_reader(self.peer)
-                on_end(_said(kind, reason))
+                on_end(_refusal(kind, reason))
 
         loop.add_reader(self.peer, heard)
 
@@ -65,13 +65,15 @@ class Registered:
         self.peer.close()
 
 
-def _said(kind: bytes, reason: bytes) -> str:
+def _refusal(kind: bytes, reason: bytes) -> WorkerRefused:
     text = reason.decode(errors="replace")
+    if kind == b"gone":
+        return WorkerGone("its worker has ended")
     if kind == b"stock":
-        return f"it needs a process of its own, which only TorchServe gives it: {text}"
+        return WorkerRefused(f"it needs a process of its own, which only TorchServe gives it: {text}")
     if kind == b"pool":
-        return "its settings ask for a process of its own, which only TorchServe gives it"
-    return text or "the pool's host has ended it"
+        return WorkerRefused("its settings ask for a process of its own, which only TorchServe gives it")
+    return WorkerRefused(text or "the pool's host has ended it")
 
 
 async def register(
@@ -120,10 +122,8 @@ async def register(
         except TimeoutError:
             raise WorkerRefused(f"the pool's host did not answer in {_PATIENCE_S:g} s") from None
         kind, _, reason = answer.partition(b"\0")
-        if kind == b"gone":
-            raise WorkerGone("its worker has ended")
         if kind != b"ready":
-            raise WorkerRefused(_said(kind, reason))
+            raise _refusal(kind, reason)
         opened.pop_all()
         return Registered(peer)
 

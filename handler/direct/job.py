@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -50,17 +50,30 @@ class Job:
 
     Args:
         request_id: its id in a batch.
-        headers: the request's headers as HTTP has them, in Latin-1; of several with one name, the last one.
+        headers: the request's headers in Latin-1, as HTTP has them, or as text; of several with one name, the
+            last one.
         parameters: the request's parameters.
         since: when the whole request had arrived, by the loop's clock, in seconds.
+
+    Attributes:
+        is_answered: whether it has its whole answer, or nothing awaits one any more.
     """
 
-    __slots__ = ("_arrived", "_is_answered", "_request", "_timer", "_waiter", "request_id", "since")
+    __slots__ = (
+        "_arrived",
+        "_on_answer",
+        "_request",
+        "_timer",
+        "_waiter",
+        "is_answered",
+        "request_id",
+        "since",
+    )
 
     def __init__(
         self,
         request_id: bytes,
-        headers: dict[bytes, bytes],
+        headers: Mapping[bytes, bytes | str],
         parameters: list[Parameter],
         since: float,
     ) -> None:
@@ -69,7 +82,8 @@ class Job:
         self.since = since
         self._arrived: deque[Answer | Refusal] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        self._is_answered = False
+        self._on_answer: Callable[[Answer | Refusal], None] | None = None
+        self.is_answered = False
         self._timer: asyncio.TimerHandle | None = None
 
     def expire_after(self, timeout_s: float, on_expired: Callable[[Job], None]) -> None:
@@ -95,19 +109,30 @@ class Job:
 
     def deliver(self, answer: Answer | Refusal) -> None:
         """Give the job its answer, or the next part of it. After the last part, all others are dropped."""
-        if self._is_answered:
+        if self.is_answered:
             return
         if isinstance(answer, Refusal) or not answer.more:
             self.end()
         self._arrived.append(answer)
-        if self._waiter is not None and not self._waiter.done():
+        if self._on_answer is not None:
+            on_answer, self._on_answer = self._on_answer, None
+            on_answer(answer)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def end(self) -> None:
         """Drop all answers that still come."""
-        self._is_answered = True
+        self.is_answered = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def call_back(self, on_answer: Callable[[Answer | Refusal], None]) -> None:
+        """Have a function called when the answer, or its first part, is there.
+
+        Args:
+            on_answer: gets it, once; ``answer`` returns it, too. It must not raise.
+        """
+        self._on_answer = on_answer
 
     async def answer(self) -> Answer:
         """Wait for the answer, or for its next part.

@@ -27,6 +27,7 @@ class ServedModel:
         examples: its archive's description of its requests.
         directory: the directory into which its archive is extracted; "" if that does not matter.
         traffic: the counts of its answers.
+        places: the number of its workers that are kept beside TorchServe's, those whose load failed included.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ServedModel:
     examples: Examples = field(default_factory=Examples)
     directory: str = ""
     traffic: Traffic = field(default_factory=Traffic)
+    places: int = 0
 
     @property
     def is_healthy(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import aiohttp
 from yarl import URL
@@ -29,6 +29,15 @@ _OF_A_CONNECTION = frozenset(
         b"http2-settings",
     )
 )
+
+
+def _of_the_message(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers without those that belong to the connection, and those that it names (RFC 9110, 7.6.1)."""
+    lower = [(name.lower(), value) for name, value in headers]
+    named = {
+        each.strip() for name, value in lower if name == b"connection" for each in value.lower().split(b",")
+    }
+    return [(name, value) for name, value in lower if name not in _OF_A_CONNECTION | named]
 
 
 class TorchServeClient:
@@ -64,13 +73,14 @@ class TorchServeClient:
         if self._session is not None:
             await self._session.close()
 
-    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send, *, ends: bool = False) -> None:
         """Have TorchServe answer a request. If it does not, the answer is 503.
 
         Args:
             scope: the request's ASGI scope.
             receive: returns its body's ASGI messages.
             send: sends the answer's ASGI messages.
+            ends: whether the client's connection ends with the answer, also if TorchServe's does not.
         """
         path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         query = scope["query_string"].decode("latin-1")
@@ -78,15 +88,13 @@ class TorchServeClient:
         given = dict(scope["headers"])
         has_body = b"content-length" in given or b"transfer-encoding" in given
         headers = [
-            (name.decode("latin-1"), _text(value))
-            for name, value in scope["headers"]
-            if name not in _OF_A_CONNECTION
+            (name.decode("latin-1"), _text(value)) for name, value in _of_the_message(scope["headers"])
         ]
         sent = asyncio.Event()
         data = _body(receive, sent) if has_body and given.get(b"content-length") != b"0" else None
         if data is None:
             sent.set()
-        relay = asyncio.ensure_future(self._relay(scope["method"], url, headers, data, send))
+        relay = asyncio.ensure_future(self._relay(scope["method"], url, headers, data, send, ends))
         leaving = asyncio.ensure_future(_client_leaves(receive, sent))
         await asyncio.wait((relay, leaving), return_when=asyncio.FIRST_COMPLETED)
         leaving.cancel()
@@ -102,22 +110,19 @@ class TorchServeClient:
         headers: list[tuple[str, str]],
         data: AsyncIterator[bytes] | None,
         send: Send,
+        ends: bool,
     ) -> None:
         has_begun = False
         try:
             async with self.session().request(
                 method, url, headers=headers, data=data, allow_redirects=False
             ) as answer:
-                kept = [
-                    (name.lower(), value)
-                    for name, value in answer.raw_headers
-                    if name.lower() not in _OF_A_CONNECTION
-                ]
-                ends = answer.headers.get("connection", "").lower() == "close"
+                kept = _of_the_message(answer.raw_headers)
+                ends |= answer.headers.get("connection", "").lower() == "close"
                 kept.append((b"connection", b"close" if ends else b"keep-alive"))
                 has_begun = True
                 await send({"type": "http.response.start", "status": answer.status, "headers": kept})
-                async for chunk, _ in answer.content.iter_chunks():
+                async for chunk in answer.content.iter_any():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -162,4 +167,7 @@ def _trusting(certificate: str) -> ssl.SSLContext | bool:
         return True
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
+    # The file has no certificate of the authority that has signed it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

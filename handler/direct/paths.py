@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from interpool.handler.direct.job import Refusal
 
 BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_BAD = "\ufffd".encode()
+# The first parts of the paths of TorchServe's management interface.
+_MANAGEMENT = frozenset(("models", "workflows", "token"))
+
+
+def as_text(raw: bytes) -> str:
+    """A text in UTF-8, as TorchServe decodes it: U+FFFD for a bad byte, and for a whole surrogate."""
+    return _SURROGATE.sub(_BAD, raw).decode(errors="replace")
 
 
 class Wish(Enum):
@@ -31,7 +42,7 @@ class Asked(NamedTuple):
         wish: the kind of the request.
         model: the model's name in the path; "" if it has none.
         version: the version in the path; None if it has none.
-        headers: headers that TorchServe adds to the request's own, for the handler; in Latin-1.
+        headers: headers that TorchServe adds to the request's own, for the handler; in Latin-1, or as text.
         takes_query: whether the query's parameters go to the handler.
         rest: the last part of the path of a request about the server.
     """
@@ -39,7 +50,7 @@ class Asked(NamedTuple):
     wish: Wish
     model: str = ""
     version: str | None = None
-    headers: dict[bytes, bytes] = {}  # noqa: RUF012 - never changed
+    headers: Mapping[bytes, bytes | str] = {}
     takes_query: bool = False
     rest: str = ""
 
@@ -57,12 +68,12 @@ def _explain(yes: bool) -> bytes:
     return b"True" if yes else b"False"
 
 
-def _as_header(text: str) -> bytes:
-    """A header's value, which HTTP has in Latin-1; a text that has other characters, in UTF-8."""
+def _as_header(text: str) -> bytes | str:
+    """A header's value, which HTTP has in Latin-1; the text itself if it has other characters."""
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        return text.encode(errors="replace")
+        return text.encode(errors="replace").decode()  # some servers leave surrogates in a path
 
 
 def understand(path: str, raw_path: bytes, method: str) -> Asked:
@@ -94,7 +105,10 @@ def _understood(path: str, raw_path: bytes, method: str) -> Asked:
         )
     if count == 1:
         raise not_found()
-    return _inference(segments) or _open_inference(segments) or Asked(Wish.ELSEWHERE)
+    asked = _inference(segments) or _open_inference(segments)
+    if asked is None and segments[1] in _MANAGEMENT:
+        raise not_found()  # TorchServe may have its management interface at its inference address
+    return asked or Asked(Wish.ELSEWHERE)
 
 
 # Clients ask the same few paths again and again.

@@ -42,12 +42,14 @@ class ModelQueue:
         settings: as above; they may be replaced at any time.
         workers: the workers that have the model, idle or busy.
         wanted: the number of workers that it should have; if it is 0, requests are refused.
+        is_stalled: whether no worker has the model and none could be started anew; requests are refused then.
     """
 
     def __init__(self, settings: QueueSettings) -> None:
         self.settings = settings
         self.workers: set[WorkerConnection] = set()
         self.wanted = 0
+        self.is_stalled = False
         self._idle: list[WorkerConnection] = []
         self._jobs: deque[Job] = deque()
         self._loop = asyncio.get_running_loop()
@@ -59,24 +61,42 @@ class ModelQueue:
         return len(self._jobs)
 
     @property
+    def takes_requests(self) -> bool:
+        """Whether a request gets a worker, now or later."""
+        return self.wanted > 0 and not self.is_stalled
+
+    @property
     def _is_busy(self) -> bool:
-        """Whether a request waits, or a worker has one."""
-        return bool(self._jobs) or len(self._idle) < len(self.workers)
+        """Whether a request is not answered yet."""
+        return bool(self._jobs) or any(worker.owes_answers for worker in self.workers)
 
     async def drain(self) -> None:
-        """Wait until all requests are answered, at most as long as a batch may take."""
+        """Wait until all requests are answered.
+
+        Each worker answers its batch, or is ended. Without a worker, this waits as long as a batch may take.
+        """
         self._drained = drained = asyncio.Event()
         self._note_drained()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(drained.wait(), self.settings.response_timeout_s)
+        while not drained.is_set():
+            try:
+                await asyncio.wait_for(drained.wait(), self.settings.response_timeout_s)
+            except TimeoutError:
+                if not self.workers:
+                    return
 
     def put(self, job: Job) -> bool:
-        """Take a request; False if the model should have no workers, or the queue is full."""
-        if not self.wanted or (not self._idle and len(self._jobs) >= self.settings.queue_size):
+        """Take a request; False if the model has no workers to come, or the queue is full.
+
+        Raises:
+            RuntimeError: another event loop runs than the one that has the workers, and no answer would come.
+        """
+        if not self.takes_requests or (not self._idle and len(self._jobs) >= self.settings.queue_size):
             return False
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("the models were opened in another event loop than the one that asks them")
         self._jobs.append(job)
         if self.settings.client_timeout_s:
-            job.expire_after(self.settings.client_timeout_s, self._forget)
+            job.expire_after(self.settings.client_timeout_s, self.forget)
         if self._idle:
             self._dispatch()
         return True
@@ -105,8 +125,15 @@ class ModelQueue:
 
     def add(self, worker: WorkerConnection) -> None:
         """Give batches to this worker from now on."""
+        self.is_stalled = False
         self.workers.add(worker)
         self._take_back(worker)
+
+    def stall(self, refusal: Refusal) -> None:
+        """Refuse requests until a worker is added, waiting ones by this refusal; not if there is one."""
+        if not self.workers:
+            self.is_stalled = True
+            self.refuse_waiting(refusal)
 
     def refuse_waiting(self, refusal: Refusal) -> None:
         """Answer all requests that wait by this refusal, as the model is gone."""
@@ -114,11 +141,12 @@ class ModelQueue:
         for job in jobs:
             job.deliver(refusal)
 
-    def _forget(self, job: Job) -> None:
-        """Remove a request that has expired from the queue, if no worker has it yet."""
+    def forget(self, job: Job) -> None:
+        """Drop a request whose client has left, or has its answer. If a worker has it, that goes on."""
+        job.end()
         with contextlib.suppress(ValueError):
             self._jobs.remove(job)
-            self._note_drained()
+        self._note_drained()
 
     def _take_back(self, worker: WorkerConnection) -> None:
         self._idle.append(worker)

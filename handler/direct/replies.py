@@ -28,7 +28,8 @@ _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(rb"[\x00-\x08\n-\x1f\x7f]")
 # Clients read what follows the head of such an answer as the next answer.
 _WITHOUT_BODY = frozenset((204, 205, 304))
-_WITHOUT_LENGTH = frozenset((204, 304))
+WITHOUT_LENGTH = frozenset((204, 304))
+"""The statuses of answers without a ``content-length``."""
 
 
 def as_json(value: object) -> bytes:
@@ -113,7 +114,7 @@ async def send_answer(send: Send, answer: Answer, headers: Headers) -> None:
         answer: the answer.
         headers: its headers without the length. This adds it to the list if the status allows one.
     """
-    if answer.status not in _WITHOUT_LENGTH:
+    if answer.status not in WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(answer.body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -12,7 +12,7 @@ from functools import partial
 from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.host_link import WorkerGone, register
 from interpool.handler.direct.queue import ModelQueue
-from interpool.handler.direct.worker import LoadFailed, worker_died
+from interpool.handler.direct.worker import LoadFailed, not_started, worker_died
 from interpool.handler.errors import WorkerRefused
 
 # Seconds before a worker that has ended is started anew: the next value each time that it did not become
@@ -49,7 +49,7 @@ class Place:
         channels: the channels of the event loop.
         stdio: descriptors for the model's output.
         beside: see ``host_link.register``.
-        on_leave: called when a worker gets no further batch, as the host ends it.
+        on_leave: called when no worker is to get a further batch, as that of TorchServe's has ended.
 
     Attributes:
         ready: done once the first worker has the model; if that fails, it has the error.
@@ -77,9 +77,11 @@ class Place:
     async def keep(self) -> None:
         """Keep a worker there for ever, or as long as the worker of TorchServe's that it is beside lives.
 
+        If it cannot be started anew and no other worker has the model, requests are refused until one has it.
         It returns early if the first worker fails; ``ready`` then has the error.
         """
         attempts = 0
+        said = ""
         while True:
             try:
                 await self._serve()
@@ -89,9 +91,12 @@ class Place:
             except (WorkerRefused, LoadFailed) as error:
                 if self._fail(error):
                     return
-                logger.error("a worker of %s did not start: %s", self._files.name, error)
+                self._queue.stall(not_started(self._files.name))
+                if said != str(error):
+                    said = str(error)
+                    logger.error("a worker of %s did not start: %s", self._files.name, said)
             else:
-                attempts = 0
+                attempts, said = 0, ""
                 if self._beside is None:
                     logger.info("a worker of %s has ended, and is started anew", self._files.name)
             await asyncio.sleep(BACK_OFF_S[min(attempts, len(BACK_OFF_S) - 1)])
@@ -105,15 +110,16 @@ class Place:
         return True
 
     async def _serve(self) -> None:
-        """Run a worker that serves the queue, until it ends; raises WorkerRefused and LoadFailed."""
+        """Run a worker that serves the queue, until it ends; raises LoadFailed and what ``register`` does."""
         ended = asyncio.Event()
-        said: list[str] = []
+        said: list[WorkerRefused] = []
         files = self._files
         worker = self._queue.connection(self._channels, files.load_command, lambda _: ended.set())
 
-        def host_ended(why: str) -> None:
+        def host_ended(why: WorkerRefused) -> None:
             said.append(why)
-            self._on_leave()
+            if isinstance(why, WorkerGone):
+                self._on_leave()
             worker.leave()
 
         try:
@@ -127,11 +133,11 @@ class Place:
                 if not self.ready.done():
                     self.ready.set_result(None)
                 await ended.wait()
-                if said and self._beside is not None:
-                    raise WorkerGone(said[0])
+                if said and isinstance(said[0], WorkerGone):
+                    raise said[0]
         except LoadFailed:
             if said:
-                raise (WorkerRefused if self._beside is None else WorkerGone)(said[0]) from None
+                raise said[0] from None
             raise
         finally:
             worker.close()

@@ -32,6 +32,12 @@ def worker_died() -> Refusal:
     return Refusal(500, "InternalServerException", "Worker died.")
 
 
+def not_started(name: str) -> Refusal:
+    """The answer to requests for a model whose workers have ended, and could not be started anew."""
+    said = f'Model "{name}" has no worker: none could be started anew, and the server\'s log says why'
+    return Refusal(503, "ServiceUnavailableException", said)
+
+
 class WorkerConnection:
     """Sends batches to one worker, and gives the answers to their jobs.
 
@@ -63,9 +69,14 @@ class WorkerConnection:
         self._jobs: dict[bytes, Job] = {}
         self._deadline = 0.0
         self._watch: asyncio.TimerHandle | None = None
-        self._channel = channels.open(self, load_command)
+        self._channel = channels.open(self.hear, load_command)
         self.number = self._channel.number
         self.leaving = False
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a request of its batch is not answered yet."""
+        return not all(job.is_answered for job in self._jobs.values())
 
     async def loaded(self, timeout_s: float) -> None:
         """Wait until the worker has loaded its model.
@@ -81,7 +92,10 @@ class WorkerConnection:
             code, message, _ = await asyncio.wait_for(self._loading, timeout_s)
         except TimeoutError:
             self.close()
-            raise LoadFailed(f"it was not loaded in {timeout_s:g} s") from None
+            raise LoadFailed(
+                f"it was not loaded in {timeout_s:g} s, in which it may have waited for other models' loads: "
+                "give it more by `startupTimeout: SECONDS` in its archive's configuration file"
+            ) from None
         finally:
             self._loading = None
         if code != _SUCCESS:
@@ -117,9 +131,11 @@ class WorkerConnection:
     # ---- what its channel brings -------------------------------------------------------------
 
     def hear(self, reply: Reply | None) -> None:
-        """See ``Asker``."""
+        """Take a reply of the worker; None, once: the channel has ended."""
         if reply is None:
             self._ended()
+        elif self.leaving and not self._jobs:
+            pass  # it was on its way when the connection was closed
         elif self._loading is None:
             self._answer(reply)
         elif not self._loading.done():
@@ -131,6 +147,7 @@ class WorkerConnection:
             self._watch.cancel()
         if self._loading is not None and not self._loading.done():
             self._loading.set_exception(_ended_early())
+            self._loading.exception()  # else the loop reports it if the host has refused the worker
         self._fail(worker_died())
         self._on_end(self)
 
@@ -144,8 +161,9 @@ class WorkerConnection:
             self._fail(Refusal(status, "InternalServerException", message.decode(errors="replace")))
             self._rest()
             return
-        goes_on = False
         jobs = self._jobs
+        answers: list[tuple[Job, Answer | Refusal]] = []
+        goes_on = False
         for request_id, content_type, status, headers, body in predictions:
             job = jobs.get(request_id)
             if job is None:
@@ -154,16 +172,17 @@ class WorkerConnection:
                 return
             more = _STREAM_NEXT in headers
             goes_on |= more
-            job.deliver(Answer(status, content_type, headers, body, more))
+            answers.append((job, Answer(status, content_type, headers, body, more)))
         if goes_on:
             self._deadline = self._loop.time() + self._patience_s
-            return
-        if len(predictions) != len(jobs):
-            answered = {prediction[0] for prediction in predictions}
-            for request_id in jobs.keys() - answered:
-                jobs[request_id].deliver(worker_died())
-        self._jobs = {}
-        self._rest()
+        else:
+            if len(predictions) != len(jobs):
+                answered = {prediction[0] for prediction in predictions}
+                answers += [(jobs[each], worker_died()) for each in jobs.keys() - answered]
+            self._jobs = {}
+            self._rest()  # first, so that the worker computes while its answers are written
+        for job, answer in answers:
+            job.deliver(answer)
 
     def _fail(self, refusal: Refusal) -> None:
         jobs, self._jobs = self._jobs, {}

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-IN_HOME = "held"  # the file in a server's home that the frontend and its hosts hold
+IN_HOME = "held"  # the file in a server's home that the frontend holds
 
 
 @contextlib.contextmanager

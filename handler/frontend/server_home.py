@@ -7,8 +7,8 @@ The frontend holds a file in its home, as its standard input. The file is empty,
 read it. It cannot be a directory, because no Python starts with that as its standard input. The lock ends
 with the frontend, even if that is killed. Another server removes homes that no process holds.
 
-The pools' hosts hold that file, too. If a home is gone, a host makes it again, and the frontend cannot hold
-the new file.
+If a home is gone, a pool's host makes it again (``handler/host/home_repair.py``), without a file to hold: the
+frontend could not hold it. Another server may remove that home, and the host makes it once more.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_server_home(directory: Path) -> tuple[Path, int]:
                 home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
                 undo.callback(shutil.rmtree, home, ignore_errors=True)
                 with contextlib.suppress(FileNotFoundError):  # another process has removed it as left over
-                    descriptor = hold_home(home)
+                    descriptor = _hold(home)
                     break
             build(home)
         except OSError as error:
@@ -68,7 +68,7 @@ def make_server_home(directory: Path) -> tuple[Path, int]:
     return home, descriptor
 
 
-def hold_home(home: Path) -> int:
+def _hold(home: Path) -> int:
     """A descriptor that holds a home that was made just now, with a file in it for this.
 
     If its file system has no locks, no process removes it, either.
@@ -101,7 +101,7 @@ def take_as_stdin(home: Path, descriptor: int) -> None:
 
 
 def let_go() -> None:
-    """Give up this process's home, and remove it if no frontend and no host holds it."""
+    """Give up this process's home, and remove it if no frontend holds it."""
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.close(null)
@@ -138,7 +138,7 @@ def _ended(home: Path) -> Iterator[bool]:
 
 
 def _is_unfinished(home: Path) -> bool:
-    """Whether it has no file to hold: a process was killed while it made the home, or removed it."""
+    """Whether it has no file to hold: its making or removal was cut short, or a host made it again."""
     try:
         return not (home / IN_HOME).exists() and time.time() - home.stat().st_mtime > _UNFINISHED_S
     except OSError:

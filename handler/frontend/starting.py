@@ -59,7 +59,7 @@ def await_server(say: Callable[[str], None]) -> str:
             next_said += _PROGRESS_S
             say(
                 f"TorchServe (process {process.pid}) has been starting for {time.monotonic() - began:.0f} s; "
-                f"it loads the models of its store first. Its log: {log}"
+                f"it listens once it has loaded the models that it starts with. Its log: {log}"
             )
         time.sleep(_PAUSE_S)
     raise ServerEnded(f"TorchServe ended before it served. {_end_of(log, size)}")

@@ -23,8 +23,8 @@ It is a unix socket of type SEQPACKET in the private runtime directory. One mess
 - ``drain``: the same answer; from then on the host says that it is not ready.
 - ``follow``: the host sends a ``worker`` message for each worker of TorchServe's that has its model, now and
   later. It holds what registers another worker beside that one, with stdout and stderr as passed descriptors
-  (``direct/followed.py``). A worker that is registered ``beside`` another one gets ``bye`` when that one
-  ends, and ``gone`` if that one has ended already.
+  (``direct/followed.py``). A worker that is registered ``beside`` another one gets ``gone`` when that one
+  ends, or if it has ended already.
 - ``stacks``: the host answers with the interpreters' Python stacks as text, and end of file.
 """
 

@@ -88,6 +88,9 @@ class ControlSocket:
         attempt(self._listener.close, "the control socket could not be closed")
         for peer in list(self._peers):
             attempt(partial(self.drop, peer), "a connection could not be closed")
+        if self._reserve >= 0:
+            os.close(self._reserve)
+            self._reserve = -1
 
     def _accept(self) -> None:
         try:

@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Events:
         self._on_wake = on_wake
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._closing = threading.RLock()  # a signal's handler may wake the thread while that wakes itself
         self.watch(self._wake_read, self._take_wake)
 
     def watch(self, source: int | socket.socket, react: Callable[[], None]) -> None:
@@ -59,12 +61,22 @@ class Events:
                 self._survival.attempt(key.data.react, "an event could not be handled")
 
     def wake(self) -> None:
-        """Have ``on_wake`` called soon. Any thread."""
-        os.write(self._wake_write, b"\0")
+        """Have ``on_wake`` called soon; after ``close``, do nothing. Any thread."""
+        with self._closing:
+            if self._wake_write >= 0:
+                os.write(self._wake_write, b"\0")
 
     def wake_on_signals(self) -> None:
         """Have each signal that has a Python handler wake the thread; for the main thread only."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        """Close what it has opened; what it watches is the caller's."""
+        self._selector.close()
+        with self._closing:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1
 
     def _take_wake(self) -> None:
         os.read(self._wake_read, 4096)

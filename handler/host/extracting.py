@@ -6,18 +6,24 @@ import contextlib
 import json
 import os
 import shutil
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from interpool.archiver_ext.mar.reading import MEMBER_LIMIT, tgz_members
 from interpool.handler.errors import ServeError
 from interpool.handler.frontend.shim import HANDLER_STEM
 from interpool.handler.torchserve import MANIFEST
+from interpool.native.errors import ArchiveError
 
 PACKAGE = ".ptpkg"  # the suffix of a hermetic archive that is in no .mar
 _REMEDY = "Make one with `interpool archive`, or torch-model-archiver"
+_GZIP = b"\x1f\x8b"  # how such a file begins
+
+
+class _NoArchive(Exception):
+    """It cannot be extracted; the message is a part of a sentence."""
 
 
 @contextlib.contextmanager
@@ -28,7 +34,7 @@ def extracted(mar: Path) -> Iterator[Path]:
         mar: a .mar, a .tar.gz, a .ptpkg, or a directory, which is used as it is.
 
     Raises:
-        ServeError: it is none of these, or has no manifest.
+        ServeError: it is none of these, is damaged, does not fit on the disk, or has no manifest.
         OSError: no temporary directory can be made.
     """
     if mar.is_dir():
@@ -36,22 +42,65 @@ def extracted(mar: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
         try:
-            if mar.suffix == PACKAGE:
-                _wrap(mar, Path(target))
-            elif zipfile.is_zipfile(mar):
-                with zipfile.ZipFile(mar) as archive:
-                    archive.extractall(target)
-            else:
-                with tarfile.open(mar) as tar:
-                    tar.extractall(target, filter="data")
+            _extract(mar, Path(target))
         except Exception as error:  # noqa: BLE001 - each format and compression has its own
-            reason = str(error).partition("\n")[0].rstrip(":")
+            reason = error.message if isinstance(error, ArchiveError) else str(error)
+            reason = reason.removeprefix(str(mar)).partition("\n")[0].strip(": ")
+            if isinstance(error, zipfile.BadZipFile):
+                reason += ": it is damaged, copy it again"
             raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}. {_REMEDY}") from None
         places = (Path(target), *sorted(path for path in Path(target).iterdir() if path.is_dir()))
         found = [place for place in places if (place / MANIFEST).is_file()]
         if not found:
             raise ServeError(f"{mar} holds no {MANIFEST}, so it is no archive of TorchServe's. {_REMEDY}")
         yield found[0]
+
+
+def _extract(mar: Path, directory: Path) -> None:
+    if not mar.is_file():  # opening a pipe would wait for its writer
+        raise _NoArchive("it is neither a file nor a directory")
+    if mar.suffix == PACKAGE:
+        _wrap(mar, directory)
+    elif zipfile.is_zipfile(mar):
+        with zipfile.ZipFile(mar) as archive:
+            members = archive.infolist()
+            if len(members) > MEMBER_LIMIT:
+                raise _NoArchive(f"it has more than {MEMBER_LIMIT:,} files")
+            _require_room(sum(member.file_size for member in members), shutil.disk_usage(directory).free)
+            archive.extractall(directory)
+    else:
+        _extract_tgz(mar, directory)
+
+
+def _extract_tgz(mar: Path, directory: Path) -> None:
+    """Extract a .tar.gz, whose headers alone may unpack to more than the memory has."""
+    with mar.open("rb") as file:
+        if file.read(len(_GZIP)) != _GZIP:
+            raise _NoArchive("it is neither a zip nor a .tar.gz" if file.tell() else "it is empty")
+        size, free = 0, shutil.disk_usage(directory).free
+        for member, content in tgz_members(mar, file):
+            size += member.size
+            _require_room(size, free)
+            place = directory / member.name
+            if not place.resolve().is_relative_to(directory.resolve()):
+                raise _NoArchive(f"{member.name} leads out of the model's directory")
+            if content is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("wb") as copy:
+                    shutil.copyfileobj(content, copy)
+            elif member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            else:
+                raise _NoArchive(f"{member.name} is neither a file nor a directory")
+
+
+def _require_room(size: int, free: int) -> None:
+    """Raise _NoArchive if files of that size together do not fit into the free bytes."""
+    if size > free:
+        raise _NoArchive(
+            f"it would unpack to {size:,} bytes, and {tempfile.gettempdir()} has room for {free:,}; if it is "
+            "really that large, set TMPDIR to a larger place"
+        )
 
 
 def _wrap(package: Path, directory: Path) -> None:

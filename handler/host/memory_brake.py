@@ -60,10 +60,18 @@ class MemoryBrake:
         self._is_short = False
         self._margin = -math.inf  # bytes that were left above ``NEAR`` at the last look
         self._looked_at = -math.inf
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+        self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Look for as long as the process lives, in a thread of its own."""
-        threading.Thread(target=self._run, name="memory", daemon=True).start()
+        """Look until ``stop``, or for as long as the process lives, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking, and end the limit."""
+        self._stopped.set()
+        self._thread.join()
+        self._lift()
 
     def look(self) -> float:
         """Limit the process's growth, or end that limit, as is due now.
@@ -118,19 +126,20 @@ class MemoryBrake:
         # Else a look may come too late on a busy machine. Root may do this, unless its container may not.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
-        told = ""
+        told, pause = "", 0.0
         while True:
-            pause = PAUSES_S[1]
             try:
+                if self._stopped.wait(pause):
+                    return
                 pause = self.look()
             except (
                 Exception
             ) as error:  # MemoryError as well: if this thread ended, the limit would stay as it is
+                pause = PAUSES_S[1]
                 with contextlib.suppress(Exception):
                     if repr(error) != told:  # not once a second
                         logger.exception("the memory that is left cannot be looked after")
                     told = repr(error)
-            time.sleep(pause)
 
 
 def _near(room: Room) -> int:

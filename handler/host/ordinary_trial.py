@@ -109,8 +109,11 @@ class Trial:
                         kept.put_back()
             self.reason = reason
         except Exception as error:
-            logger.exception("the trial of %s failed", self._directory)
             self.came_to_nothing = self._is_left()
+            if self.came_to_nothing:
+                logger.info("the trial of %s was given up, as its worker has ended", self._directory)
+            else:
+                logger.exception("the trial of %s failed", self._directory)
             self.reason = f"it could not be tried: {error}"
         finally:
             try:

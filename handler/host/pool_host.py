@@ -158,13 +158,15 @@ class PoolHost:
         own = self._settings.memory_mb
         own_limit = own << 20 if own is not None else None
         self._free_memory = partial(memory.free_part, own_limit)
-        MemoryBrake(partial(memory.rooms, own_limit)).start()
+        self._brake = MemoryBrake(partial(memory.rooms, own_limit))
+        self._brake.start()
         self._failing = FailingInterpreters()
         self._keeper = Keeper(self._settings.idle_model_s, self._events.wake, self._free_memory)
         try:
-            self._events.watch(os.pidfd_open(frontend_pid), self._on_frontend_gone)
+            self._frontend = os.pidfd_open(frontend_pid)
         except ProcessLookupError:
             raise HostStartError("TorchServe's frontend is gone") from None
+        self._events.watch(self._frontend, self._on_frontend_gone)
         self._hold = shim.hold(str(runtime_dir))
         self._home = ServerHome()
         self._control = ControlSocket(
@@ -191,6 +193,13 @@ class PoolHost:
                 logger.error("the pool host cannot go on: %s", reason)
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
+
+    def close(self) -> None:
+        """Release what ``run`` leaves to the end of the process, for a process that outlives the host."""
+        self._brake.stop()
+        self._events.close()
+        os.close(self._frontend)
+        os.close(self._hold)
 
     def _turn(self) -> None:
         """Handle what has come, and do what is due."""
@@ -688,7 +697,7 @@ class PoolHost:
             self._pool.end_state(worker.registration.model_dir, worker.model_state, own=worker.own_state)
         for other in self._workers.registered:
             if other.registration.beside == worker.registration.pid:
-                control.send(other.peer, "bye")  # that worker answers the requests that it has, and ends
+                control.send(other.peer, "gone")  # that worker answers the requests that it has, and ends
         if not worker.end():
             self._workers.ending.add(worker)
             if not self._reason_to_leave:
@@ -783,10 +792,8 @@ class PoolHost:
             if not is_needed and self._has_its_directory():
                 shutil.rmtree(self._runtime_dir, ignore_errors=True)
             os.close(held)
-        attempt(
-            partial(self._home.leave, server_is_gone=self._server_is_gone),
-            "the server's home could not be removed",
-        )
+        if self._server_is_gone:
+            attempt(self._home.leave, "the server's home could not be removed")
 
     def _has_its_directory(self) -> bool:
         """Whether the runtime directory is the one that this host holds; else it was removed meanwhile.

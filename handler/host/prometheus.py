@@ -416,18 +416,9 @@ def _refusal(address: str, error: OSError) -> SettingsError:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    found = socket.socket(family, kind, protocol)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(place)
-        found.listen(16)
-    except BaseException:
-        found.close()
-        raise
-    return found
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    return socket.create_server(place, family=family, backlog=16, dualstack_ipv6=family == socket.AF_INET6)
 
 
 def _is_exporter(host: str, port: int) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,43 +19,39 @@ from interpool.handler.host.status import describe_pool, mib, missing, sharing, 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
 
+INTERVAL_S = 1.0
+
 Pools = list[HostState]
+Look = tuple[Pools, list[str]]
 
 
-def watch(
-    ask: Callable[[], tuple[Pools, list[str]]], nobody: str, interval_s: float = 1.0, times: int | None = None
-) -> None:
+def watch(ask: Callable[[], Look], nobody: str, times: int | None = None) -> None:
     """Show the pools until the user interrupts; as plain text if there is no terminal.
 
     Args:
         ask: asks every host; returns the hosts' states, and texts on the hosts that did not answer.
         nobody: the text that is shown if there are none.
-        interval_s: seconds between two looks.
         times: the number of looks; None: without end.
     """
     console = Console()
-    left = times
     try:
         if not console.is_terminal:
-            while left is None or left > 0:
-                pools, silent = ask()
+            for pools, silent in _looks(ask, times):
                 said = [*map(describe_pool, pools), *([unanswered(silent)] if silent else [])]
                 print("\n".join(said) or nobody, flush=True)
-                left = _one_less(left, interval_s)
             return
         with Live(console=console, screen=times is None, auto_refresh=False) as live:
-            while left is None or left > 0:
-                live.update(render(*ask(), nobody), refresh=True)
-                left = _one_less(left, interval_s)
+            for pools, silent in _looks(ask, times):
+                live.update(render(pools, silent, nobody), refresh=True)
     except KeyboardInterrupt:
         pass
 
 
-def _one_less(left: int | None, interval_s: float) -> int | None:
-    if left == 1:
-        return 0
-    time.sleep(interval_s)
-    return None if left is None else left - 1
+def _looks(ask: Callable[[], Look], times: int | None) -> Iterator[Look]:
+    for number in itertools.count() if times is None else range(times):
+        if number:
+            time.sleep(INTERVAL_S)
+        yield ask()
 
 
 def render(pools: Pools, silent: list[str], nobody: str) -> RenderableType:

@@ -4,99 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
-
-from interpool.handler.config import PositiveSeconds, model_configuration, model_manifest, startup_timeout
+from interpool.handler.config import model_configuration, model_manifest, startup_timeout
 from interpool.handler.direct.examples import Examples
 from interpool.handler.direct.queue import QueueSettings
 from interpool.handler.direct.supervision import ModelFiles
-from interpool.handler.errors import ServeError, SettingsError
+from interpool.handler.errors import ServeError
 from interpool.handler.frontend import shim
 from interpool.handler.host.extracting import PACKAGE, extracted
 from interpool.handler.host.service_entry import LOAD_LIMIT_S
-from interpool.handler.torchserve import ENVELOPES, KEEPS_STATE, load_command
-
-_MOST = (1 << 31) - 1  # the largest number in TorchServe's messages and settings
-_Count = Annotated[int, Field(ge=1, le=_MOST)]
-_Envelope = Annotated[
-    str, Field(pattern=f"^({'|'.join(ENVELOPES)})?$", json_schema_extra={"enum": list(ENVELOPES)})
-]
-
-
-@dataclass(frozen=True)
-class Options:
-    """The caller's settings for archives. If one is None, the archive's own value counts."""
-
-    workers: Annotated[
-        _Count | None,
-        Field(
-            description="Workers of each model: the batches that may be in flight.",
-            json_schema_extra={"default_text": "`minWorkers`, else 4 for each interpreter"},
-        ),
-    ] = None
-    batch_size: Annotated[
-        _Count | None,
-        Field(
-            description="The most requests in a batch.",
-            json_schema_extra={"default_text": "`batchSize`, else 1"},
-        ),
-    ] = None
-    batch_delay_ms: Annotated[
-        Annotated[int, Field(ge=0, le=_MOST, json_schema_extra={"unit": "ms"})] | None,
-        Field(
-            description="How long a request waits for others of its batch.",
-            json_schema_extra={"default_text": "`maxBatchDelay`, else 100"},
-        ),
-    ] = None
-    queue_size: Annotated[
-        _Count | None,
-        Field(
-            description="The most requests of a model that wait for a worker.",
-            json_schema_extra={"default_text": "`jobQueueSize`, else 100"},
-        ),
-    ] = None
-    response_timeout_s: Annotated[
-        PositiveSeconds | None,
-        Field(
-            description="How long a batch may take.",
-            json_schema_extra={"default_text": "`responseTimeout`, else 120"},
-        ),
-    ] = None
-    client_timeout_s: Annotated[
-        PositiveSeconds | None,
-        Field(
-            description="Time after which a request that has no answer is refused with 408.",
-            json_schema_extra={"default_text": "`clientTimeoutInMills`, else none"},
-        ),
-    ] = None
-    envelope: Annotated[
-        _Envelope,
-        Field(
-            description="The [form of requests and answers](requests.md#envelopes): `service_envelope`.",
-            json_schema_extra={"default_text": "none"},
-        ),
-    ] = ""
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Options from values of any type, such as a configuration's.
-
-        Args:
-            values: by the names of the attributes.
-
-        Raises:
-            SettingsError: a value is not of its type, or out of its range.
-        """
-        try:
-            return TypeAdapter(cls).validate_python(dict(values))
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            raise SettingsError(f"`{wrong['loc'][0]}` cannot be {wrong['input']!r}: {wrong['msg']}") from None
+from interpool.handler.run.options import MOST, Options
+from interpool.handler.torchserve import KEEPS_STATE, load_command
 
 
 @dataclass(frozen=True)
@@ -159,9 +81,14 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
         options: the caller's settings.
 
     Raises:
-        ServeError: it is none, the operator refuses such archives, or it cannot be served without TorchServe.
+        ServeError: it is none, the operator refuses such archives, or it cannot be served without TorchServe;
+            or no client can ask for that name.
         SettingsError: its manifest or its configuration cannot be read.
     """
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ServeError(
+            f"{name!r} cannot be a model's name, for {path}: it is a part of a path, without a slash"
+        )
     if not path.exists():
         raise ServeError(f"there is no archive {path}")
     with extracted(path) as directory:
@@ -175,7 +102,7 @@ def opened(name: str, path: Path, options: Options) -> Iterator[Archive]:
             )
         settings = _settings(configured, options)
         handler, batch_size = str(manifest.get("handler")), settings.batch_size
-        command = load_command(name, str(directory), handler, batch_size, envelope=options.envelope)
+        command = load_command(name, str(directory), handler, batch_size, envelope=options.service_envelope)
         limit = startup_timeout(directory) or LOAD_LIMIT_S
         files = ModelFiles(name, str(directory), command, limit)
         version = str(manifest.get("modelVersion") or "1.0")
@@ -215,4 +142,4 @@ def _settings(configured: dict[str, Any], options: Options) -> QueueSettings:
 def _whole(configured: dict[str, Any], key: str) -> int | None:
     """A positive whole number of the configuration. As in TorchServe, any other value counts as absent."""
     value = configured.get(key)
-    return value if type(value) is int and 0 < value <= _MOST else None
+    return value if type(value) is int and 0 < value <= MOST else None

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from interpool.archiver_ext.commands.help_text import examples
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import ServeError
-from interpool.handler.torchserve import ENVELOPES
 from interpool.native.torchserve import MOST_REQUEST_BYTES
 
+if TYPE_CHECKING:
+    from interpool.handler.described import Setting
+
 logger = logging.getLogger("interpool.direct")
-_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+class RunCommand(click.Command):
+    """A command that takes the settings of archives, too, described where they are defined."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All parameters: what the settings need is imported only if the command is used."""
+        from interpool.handler.described import described
+        from interpool.handler.run.options import Options
+
+        *own, asks_for_help = super().get_params(ctx)
+        return [*own, *map(_option, described(Options)), asks_for_help]
+
+
+def _option(setting: Setting) -> click.Option:
+    """The option for a setting of archives."""
+    from interpool.handler.described import plain
+
+    (kind,) = setting.kinds
+    metavar: str | None = None
+    if "enum" in kind:
+        accepted: click.ParamType[Any] = click.Choice(kind["enum"])
+    elif kind["type"] == "integer":
+        accepted, metavar = click.IntRange(min=kind["minimum"]), kind.get("unit", "n").upper()
+    else:
+        accepted, metavar = click.FloatRange(min=kind["exclusiveMinimum"], min_open=True), "SECONDS"
+    return click.Option(
+        [setting.option, setting.name],
+        type=accepted,
+        metavar=metavar,
+        show_default=plain(setting.default),
+        help=setting.summary[0].lower() + setting.summary[1:],
+    )
 
 
 @click.command(
     "run",
+    cls=RunCommand,
     short_help="Serve archives without TorchServe",
     epilog=examples("interpool run m.mar", "interpool run price=m.ptpkg --port 8090"),
 )
@@ -44,54 +82,6 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     help="interpreters in the pool",
 )
 @click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    show_default="minWorkers, else 4 for each interpreter",
-    help="the most batches of a model that are in flight",
-)
-@click.option(
-    "--batch-size",
-    type=click.IntRange(min=1),
-    metavar="N",
-    show_default="batchSize, else 1",
-    help="the most requests in a batch",
-)
-@click.option(
-    "--max-batch-delay",
-    type=click.IntRange(min=0),
-    metavar="MS",
-    show_default="maxBatchDelay, else 100",
-    help="how long a batch waits for more requests",
-)
-@click.option(
-    "--queue",
-    type=click.IntRange(min=1),
-    metavar="N",
-    show_default="jobQueueSize, else 100",
-    help="the most requests of a model that wait",
-)
-@click.option(
-    "--response-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    show_default="responseTimeout, else 120",
-    help="how long a model may take for a batch",
-)
-@click.option(
-    "--client-timeout",
-    type=_SECONDS,
-    metavar="SECONDS",
-    show_default="clientTimeoutInMills, else none",
-    help="how long a request may go unanswered",
-)
-@click.option(
-    "--service-envelope",
-    type=click.Choice(ENVELOPES),
-    show_default="none",
-    help="the form of requests and answers",
-)
-@click.option(
     "--max-request-size",
     type=click.IntRange(min=1),
     default=MOST_REQUEST_BYTES,
@@ -104,14 +94,8 @@ def run(
     port: int,
     uds: str | None,
     interpreters: int | None,
-    workers: int | None,
-    batch_size: int | None,
-    max_batch_delay: int | None,
-    queue: int | None,
-    response_timeout: float | None,
-    client_timeout: float | None,
-    service_envelope: str | None,
     max_request_size: int,
+    **options: Any,
 ) -> None:
     """Serve archives over TorchServe's inference API, without TorchServe and Java.
 
@@ -128,40 +112,35 @@ def run(
     except ImportError as error:
         raise ServeError(f"{error.name} is missing: pip install 'interpool[direct]'") from None
     from interpool.handler.config import HostSettings
+    from interpool.handler.described import described
     from interpool.handler.direct.application import Limits
     from interpool.handler.host import log_lines
     from interpool.handler.host.start import prepare_process
-    from interpool.handler.run.archives import Options, named
+    from interpool.handler.run.archives import named
+    from interpool.handler.run.options import Options
     from interpool.handler.run.serving import Serving, application
 
     settings = HostSettings.of_environment()
     log_lines.set_up()
     prepare_process()
-    options = Options.of(
-        {
-            "workers": workers,
-            "batch_size": batch_size,
-            "batch_delay_ms": max_batch_delay,
-            "queue_size": queue,
-            "response_timeout_s": response_timeout,
-            "client_timeout_s": client_timeout,
-            "envelope": service_envelope or "",
-        }
-    )
+    names = {setting.name: setting.option for setting in described(Options)}
+    given = {name: value for name, value in options.items() if value is not None}
+    chosen = Options.of(given, names.__getitem__)
     limits = Limits(max_request_size, body_s=None)
-    serving = Serving(named(list(archives)), options, settings)
+    serving = Serving(named(list(archives)), chosen, settings)
     address = Address(path=os.path.abspath(uds)) if uds else Address(host, port)
     with contextlib.ExitStack() as stack:
         listeners = _bound(address, stack)
         if not uds:
             address = Address(host, listeners[0].getsockname()[1])  # which was chosen, if none was named
         serving.address = str(address)
-        running = server(application(serving, limits), listeners)
+        running = server(application(serving, limits), listeners, timeout_graceful_shutdown=None)
 
         async def serve() -> None:
             async with serving.open():
                 for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, _heard)  # uvicorn handles the signal, and sends it again at its end
+                    # uvicorn handles the signals, and sends them again at its end.
+                    signal.signal(number, _second_signal(asyncio.current_task()))
                 logger.info("listening at %s", address if uds else f"http://{address}")
                 try:
                     await running.serve()
@@ -169,7 +148,7 @@ def run(
                     raise _not_had(address, error) from None
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that archives' directories are removed
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
             uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -191,5 +170,13 @@ def _not_had(address: Address, error: OSError) -> ServeError:
     return ServeError(f"the address {address} cannot be had: {error.strerror or error}. Name another one")
 
 
-def _heard(_number: int, _frame: object) -> None:
-    """Do nothing: the server has already ended because of the signal."""
+def _second_signal(task: asyncio.Task[None] | None) -> Callable[[int, object], None]:
+    """A signal handler that ends a task at the second signal; the server has ended because of the first."""
+    heard: list[int] = []
+
+    def hear(number: int, _frame: object) -> None:
+        heard.append(number)
+        if len(heard) > 1 and task is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    return hear

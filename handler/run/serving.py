@@ -27,11 +27,13 @@ from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.readiness import ANY, readiness
-from interpool.handler.run.archives import Archive, Options, opened
+from interpool.handler.run.archives import Archive, opened
+from interpool.handler.run.options import Options
 
 # Batches in flight for each interpreter: while one is answered, the next one has already arrived.
 WORKERS_PER_INTERPRETER = 4
 _LEAVE_S = 15.0
+_only = threading.Lock()  # held by the host of this process, as its runtime directory is the process's
 
 logger = logging.getLogger("interpool.direct")
 
@@ -56,9 +58,21 @@ class HostThread:
         """Start the host.
 
         Raises:
-            HostStartError: the runtime directory cannot be made or locked.
+            HostStartError: the runtime directory cannot be made or locked, or this process has a host.
             OSError: the control socket cannot be opened.
         """
+        if not _only.acquire(blocking=False):
+            raise HostStartError(
+                "this process serves archives already, and can do so once at a time: name all of them in one "
+                "`interpool.asgi.app`, or serve the others from another process"
+            )
+        try:
+            self._start()
+        except BaseException:
+            _only.release()
+            raise
+
+    def _start(self) -> None:
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
 
@@ -96,6 +110,9 @@ class HostThread:
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
         self._pool.close()
+        if not self._thread.is_alive():
+            self._host.close()
+            _only.release()
 
 
 @dataclass
@@ -139,6 +156,7 @@ class Serving:
         self.address = ""
         self._traffic = traffic
         self._served: dict[str, _Served] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -162,7 +180,19 @@ class Serving:
             self._channels = Channels()
             stack.callback(self._channels.close)
             stack.push_async_callback(self._end)
-            await asyncio.gather(*(self._serve(archive, files) for archive, files in archives))
+            # More at once would only take from each other's time limits.
+            loads = asyncio.Semaphore(self.settings.interpreters)
+
+            async def start(archive: Archive, files: contextlib.ExitStack) -> None:
+                async with loads:
+                    await self._serve(archive, files)
+
+            try:
+                async with asyncio.TaskGroup() as starts:  # the first failure ends the others
+                    for archive, files in archives:
+                        starts.create_task(start(archive, files))
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
             self.models.is_complete = True
             yield
 
@@ -242,20 +272,30 @@ class Serving:
             await self._retire(before)
 
     async def _retire(self, served: _Served) -> None:
-        """End a model that gets no more requests, once it has answered."""
-        try:
-            await served.model.queue.drain()
-        finally:
-            await served.workers.close()
-            await asyncio.to_thread(served.files.close)
+        """End a model that gets no more requests, once it has answered, even if the caller is cancelled."""
+        task = asyncio.create_task(_drain(served))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        await asyncio.shield(task)
 
     async def _end(self) -> None:
         self.models.is_complete = False
-        while self._served:
-            _, served = self._served.popitem()
-            self.models.remove(served.model)
-            await served.workers.close()
-            served.files.close()
+        try:
+            await asyncio.gather(*(self.remove(name) for name in tuple(self._served)), *self._retiring)
+        except asyncio.CancelledError:  # requests are not waited for
+            retiring = tuple(self._retiring)
+            for task in retiring:
+                task.cancel()
+            await asyncio.gather(*retiring, return_exceptions=True)
+            raise
+
+
+async def _drain(served: _Served) -> None:
+    try:
+        await served.model.queue.drain()
+    finally:
+        await served.workers.close()
+        await asyncio.to_thread(served.files.close)
 
 
 def _opened(name: str, path: Path, options: Options) -> tuple[Archive, contextlib.ExitStack]:

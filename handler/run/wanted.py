@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from interpool.handler.errors import ServeError, SettingsError
-from interpool.handler.run.archives import Options
 from interpool.handler.run.fetching import fetched, shown
+from interpool.handler.run.options import Options
 from interpool.handler.run.serving import Serving
 from interpool.native.errors import InterpoolError
 

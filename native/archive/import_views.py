@@ -18,7 +18,7 @@ from importlib.resources.abc import Traversable
 from types import ModuleType
 from typing import Any, Protocol
 
-VIEWED = ("importlib", "importlib.resources", "importlib.util", "pkgutil")
+VIEWED = ("importlib", "importlib.resources", "importlib.util", "importlib_resources", "pkgutil")
 """The modules that are replaced for archived code."""
 
 _WITH_RESOURCES = (
@@ -75,16 +75,10 @@ class View(ModuleType):
 
 
 def views(importer: Archive) -> dict[str, View]:
-    """Return replacements of the modules in VIEWED, by name, for one archive's code."""
+    """Return replacements of the imported modules in VIEWED, by name, for one archive's code."""
     util = View(importlib.util, {"find_spec": _find_spec(importer)})
-    resources = View(
-        importlib.resources,
-        {
-            name: _of_package(importer, getattr(importlib.resources, name))
-            for name in _WITH_RESOURCES
-            if hasattr(importlib.resources, name)
-        },
-    )
+    resources = _resources(importer, importlib.resources)
+    backport = sys.modules.get("importlib_resources")
     import_module, iter_modules = _import_module(importer), _iter_modules(importer)
     whole = View(importlib, {"import_module": import_module, "resources": resources, "util": util})
     packages = View(
@@ -95,7 +89,13 @@ def views(importer: Archive) -> dict[str, View]:
             "walk_packages": _walk_packages(import_module, iter_modules),
         },
     )
-    return {view.__name__: view for view in (whole, resources, util, packages)}
+    backports = [] if backport is None else [_resources(importer, backport)]
+    return {view.__name__: view for view in (whole, resources, util, packages, *backports)}
+
+
+def _resources(importer: Archive, module: ModuleType) -> View:
+    stock = {name: getattr(module, name) for name in _WITH_RESOURCES if hasattr(module, name)}
+    return View(module, {name: _of_package(importer, function) for name, function in stock.items()})
 
 
 def _absolute(importer: Archive, name: str, package: str | None) -> str:
@@ -181,7 +181,7 @@ def _walk_packages(
 def _of_package(importer: Archive, stock: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``stock``, whose first argument is a package or its name.
 
-    From Python 3.12 on ``files`` may omit it.
+    ``files`` may omit it, in importlib_resources and from Python 3.12 on.
     """
 
     @functools.wraps(stock)
@@ -190,7 +190,7 @@ def _of_package(importer: Archive, stock: Callable[..., Any]) -> Callable[..., A
             args = (_module(importer, args[0]), *args[1:])
         for keyword in {"package", "anchor"} & kwargs.keys():
             kwargs[keyword] = _module(importer, kwargs[keyword])
-        if not args and not kwargs and sys.version_info >= (3, 12):
+        if not args and not kwargs:
             args = (_module(importer, sys._getframe(1).f_globals["__name__"]),)
         return stock(*args, **kwargs)
 

@@ -22,7 +22,7 @@ from interpool.native.archive.data_files import Folder, extract
 from interpool.native.archive.format import MANIFEST_PACKAGE, NAMESPACE_SOURCE
 from interpool.native.archive.import_views import VIEWED, View, views
 from interpool.native.archive.resources import ArchivePath, ArchiveResources
-from interpool.native.archive.unpickler import restrict
+from interpool.native.archive.unpickler import unpickle_checked
 from interpool.native.archive.whole_names import WholeNames
 from interpool.native.errors import ManifestError
 from interpool.native.upstream.cpython_private import ModuleLock, forget_source_lines
@@ -74,7 +74,7 @@ class HermeticImporter(PackageImporter):
         self.filename = path
         self.place = (path, 0)
         self._whole_names = WholeNames(self)
-        restrict(self, manifest, path)
+        unpickle_checked(self, path)
         self._add_data_folders()
         self._files = self._data if manifest is None else self._data | self._source_digests(manifest)
 
@@ -262,7 +262,8 @@ class HermeticImporter(PackageImporter):
             found = sys.modules.get(self._mangler.mangle(name), module)
             module = self.modules[name] = found
         if name in VIEWED and module is sys.modules.get(name):
-            self._views = self._views or views(self)
+            if name not in self._views:  # importlib_resources may be imported after the others
+                self._views = views(self) | self._views
             module = self.modules[name] = self._views[name]
         return module
 

@@ -27,7 +27,7 @@ from interpool.native.provision.analysis import examine
 from interpool.native.provision.copies import Copies
 from interpool.native.provision.environment import current_environment
 from interpool.native.provision.holding import Holder
-from interpool.native.provision.store import copy_file
+from interpool.native.provision.store import copy_file, parents_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,8 +68,7 @@ def make_bundle(target: Path, slots: int, imports: Sequence[str] = ()) -> Made:
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         raise ProvisioningError(f"{target} is there already", "Remove it first, or name another directory")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _draft(target) as layout:
+        with parents_of(target), _draft(target) as layout:
             made = _fill(layout, slots, imports)
             os.rename(layout.root, target)
     except OSError as error:

@@ -1,7 +1,6 @@
 """Tries to import modules into private interpreters, in child processes that may crash.
 
-Correct computation is a separate question: the table of known libraries answers it, and ``run_trial.py`` for
-a function.
+Correct computation is a separate question: ``run_trial.py`` answers it for a function.
 
 Two interpreters of a pool import a module at once, as in a server. A failure is compared with an ordinary
 Python and with a pool of one, to find its cause.
@@ -13,7 +12,7 @@ for each name follows.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
+import importlib
 import re
 import sys
 import threading
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 from interpool.native.child_process import ChildError, Program, explained, serve, start
 from interpool.native.diagnostics.doctor import Check
 from interpool.native.errors import InterpoolError, RemoteError
-from interpool.native.known_libraries import known_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +36,7 @@ STOCK_WORKERS = (
     "serve the models that need it by TorchServe's stock workers (an archive that is not hermetic), "
     "and report this line to interpool"
 )
+COMPUTES = "whether it computes there, `interpool doctor --run module:function` tells"
 SHARED_STATE = "it has state that all interpreters of a process share"
 
 
@@ -91,7 +90,8 @@ def checks(names: Sequence[str], seconds: float = _SECONDS) -> Iterator[Check]:
 def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
     what = f"import {name}"
     if not outcome.failure:
-        return _imported(name, outcome.seconds)
+        detail = f"into two interpreters at once, {outcome.seconds:.1f} s; {COMPUTES}"
+        return Check(name, True, detail, word="imports")
     ordinary = _ordinary(name, seconds)
     if ordinary.not_found:
         detail = f"an ordinary Python does not find it either: {ordinary.failure}"
@@ -105,24 +105,6 @@ def _judge(name: str, outcome: _Outcome, seconds: float) -> Check:
         return Check(what, False, detail, f"use a pool of one interpreter, or {STOCK_WORKERS}")
     # Report this failure: in a crash of two, one stack would be truncated.
     return Check(what, False, f"{alone.failure}; an ordinary Python imports it", STOCK_WORKERS)
-
-
-def _imported(name: str, seconds: float) -> Check:
-    """Return the result of a successful import, with known facts about the library."""
-    detail = f"into two interpreters at once, {seconds:.1f} s"
-    known = [found for each in _distributions(name) if (found := known_library(each)) is not None]
-    bad = [found for found in known if not found.computes]
-    if bad:
-        return Check(f"import {name}", False, f"it imports, but {bad[0].said}", STOCK_WORKERS)
-    if known:
-        return Check(name, True, f"{detail}; {known[0].said}", word="imports")
-    detail += "; whether it computes there, `interpool doctor --run module:function` tells"
-    return Check(name, True, detail, word="imports")
-
-
-def _distributions(name: str) -> list[str]:
-    """Return the distributions that contain a module."""
-    return importlib.metadata.packages_distributions().get(name.partition(".")[0], [])
 
 
 def _ordinary(name: str, seconds: float) -> _Outcome:

@@ -76,10 +76,23 @@ def _keep_libraries_local() -> None:
 
 
 def _size_stacks() -> None:
-    """Set the stack size of the model's threads to Linux's default, and ignore ``ulimit -s``."""
+    """Give the model's threads stacks of Linux's default size or more, and ignore ``ulimit -s``.
+
+    Recursion through C could overflow a smaller one before it meets the recursion limit.
+    """
     import threading
 
-    threading.stack_size(_STACK)
+    stock = threading.stack_size
+
+    def stack_size(size: int = 0, /) -> int:
+        """Override of ``threading.stack_size``."""
+        before = stock(size)  # raises if it is no size
+        if size < _STACK:
+            stock(_STACK)
+        return before
+
+    threading.stack_size = stack_size
+    stack_size()
 
 
 def _route_ctypes() -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import _interpool
@@ -105,12 +106,13 @@ def call(key: object, then: Callable[[], object] = lambda: None) -> None:
         then()
         return
     name = f"exit functions of {own[0].owner.path}"
+    thread = threading.Thread(target=_call, args=(own, then), name=name, daemon=True)
     with suppress(RuntimeError):
-        _interpool.start_apart(threading.Thread(target=_call, args=(own, then), name=name, daemon=True))
+        Context().run(_interpool.start_apart, thread)  # the running call may be another model's
 
 
 def _call(own: list[_Exit], then: Callable[[], object]) -> None:
-    _leave_directory(own[0].owner.path)
+    leave_directory(own[0].owner.path)
     while own:
         made = own.pop()
         try:
@@ -122,7 +124,7 @@ def _call(own: list[_Exit], then: Callable[[], object]) -> None:
     then()
 
 
-def _leave_directory(path: str) -> None:
+def leave_directory(path: str) -> None:
     """Change the calling thread's own working directory to ``path``.
 
     If ``path`` is no directory, such as an archive, change to the process's directory.

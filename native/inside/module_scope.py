@@ -236,7 +236,6 @@ class ModuleScope:
     # ---- entering and leaving -----------------------------------------------------------------
 
     def _enter(self) -> None:
-        self._base = sys.path[:]
         for name in self._names:
             if name in sys.modules:
                 self._hidden.update(_with_submodules(name))
@@ -250,15 +249,13 @@ class ModuleScope:
         sys.modules.update(self._modules)
         _attach(self._bound)
         sys.path_importer_cache.update(self._finders)
-        vendored = [path for path in self._base if _is_vendored(path) and path not in self.path]
-        sys.path[:] = [*self.path, *vendored]
+        self._base = replace_path(self.path)
         self._removed.clear()
         self._unfinished.clear()
         _take_change(_modules_watch)
         _take_change(_finders_watch)
 
     def _leave(self) -> None:
-        self.path = sys.path[:]
         if _take_change(_modules_watch):
             self.collect()
         if _take_change(_finders_watch):
@@ -277,8 +274,7 @@ class ModuleScope:
         self._hidden_bound.clear()
         for path in self._finders:
             sys.path_importer_cache.pop(path, None)
-        vendored = [path for path in self.path if _is_vendored(path) and path not in self._base]
-        sys.path[:] = [*self._base, *vendored]
+        self.path = replace_path(self._base)
 
 
 _scopes: WeakSet[ModuleScope] = WeakSet()
@@ -310,6 +306,18 @@ def enter(scope: ModuleScope | None) -> None:
     _entered = scope
     if scope is not None:
         scope._enter()
+
+
+def replace_path(path: Sequence[str]) -> list[str]:
+    """Replace the contents of ``sys.path``; what setuptools has added to it stays.
+
+    Returns:
+        The contents before.
+    """
+    before = sys.path[:]
+    vendored = [entry for entry in before if _is_vendored(entry) and entry not in path]
+    sys.path[:] = [*path, *vendored]
+    return before
 
 
 def is_own(name: str, module: ModuleType) -> bool:

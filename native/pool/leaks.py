@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import os
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from interpool.native import _native
+from interpool.native.pool.forks import is_forked
 from interpool.native.pool.stacks import host_thread
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PATIENCE_S = 0.5
 
 def watch_process_end() -> None:
     """Warn at the process's end of open leases of managers that were never closed."""
-    atexit.register(_at_process_end, os.getpid())
+    atexit.register(_at_process_end)
 
 
 def warn_of_open_leases(pool: _native.Pool, when: str) -> None:
@@ -51,8 +51,8 @@ def _describe(lease: OpenLease) -> str:
     return f"interpreter {lease['interpreter']}, {owner}: its session was never closed and {holds}"
 
 
-def _at_process_end(pid: int) -> None:
-    if os.getpid() != pid:
+def _at_process_end() -> None:
+    if is_forked():
         return  # a forked child has no threads that could answer
     for pool in _native.pools():
         if not pool.is_closed:

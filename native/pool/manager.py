@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from interpool.native.errors import InterpreterStartError, SessionError
 from interpool.native.inside import interpreter_id
+from interpool.native.upstream.cpython_private import in_subinterpreter
 
 if interpreter_id() is not None:
     # A second pool would replace the first one's routes to torch's Python objects.
@@ -20,11 +21,19 @@ if interpreter_id() is not None:
         "an InterpreterManager cannot be made inside a pool's interpreter; the pool is outside, and "
         "code in here is already served by it"
     )
+if in_subinterpreter():
+    # The import of compiled modules made with pybind11, torch's and ours, would wait for ever.
+    raise SessionError(
+        "interpool works in a program's main interpreter only, and this is a subinterpreter of it, as "
+        "concurrent.interpreters makes them, or mod_wsgi without WSGIApplicationGroup %{GLOBAL}. Open the "
+        "pool in the main interpreter, on any thread, or in a process of its own"
+    )
 
 from interpool.native import _native, provision
 from interpool.native._native import Channel, Connection, InterpreterSession, MovableObject, PyObj
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE
 from interpool.native.archive.reader import read_manifest, read_records
+from interpool.native.pool.forks import is_forked, note_process, refuse_in_fork
 from interpool.native.pool.host_torch import watch_host_torch, without_torch_imports
 from interpool.native.pool.leaks import warn_of_open_leases, watch_process_end
 from interpool.native.pool.stacks import describe_stacks
@@ -78,6 +87,7 @@ class InterpreterManager:
     Raises:
         ProvisioningError: private copies could not be made (see ``interpool doctor``).
         InterpreterStartError: an interpreter did not start, or could not import a preloaded module.
+        SessionError: the process was forked from one that had opened a pool.
         ValueError: ``n`` is not positive, ``max_size`` is below it, or a time is not a positive number.
     """
 
@@ -92,7 +102,12 @@ class InterpreterManager:
     ) -> None:
         settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace, preload=preload)
         _prepare()
-        self._pool = _native.Pool(settings, _search_path())
+        self._opened = _native.Pool(settings, _search_path())
+
+    @property
+    def _pool(self) -> _native.Pool:
+        refuse_in_fork()
+        return self._opened
 
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
@@ -167,6 +182,9 @@ class InterpreterManager:
 
     def load_package(self, path: str | os.PathLike[str]) -> Package:
         """Open a hermetic archive without running any of it.
+
+        Its structure and its manifest are checked. Its digests and signature are not:
+        ``interpool.archiver_ext.verify_archive`` checks these.
 
         Raises:
             ArchiveError: missing, damaged, not a torch.package archive, or with a wrong manifest.
@@ -284,9 +302,9 @@ class InterpreterManager:
         and their objects. A manager that is never closed issues it when the process ends.
 
         The interpreters live until then. A later manager reuses those that were not leased; the others are
-        not reused, because their state is unknown.
+        not reused, because their state is unknown. A forked process leaves its parent's pools alone.
         """
-        if not self._pool.is_closed:
+        if not is_forked() and not self._pool.is_closed:
             self._pool.close()
             warn_of_open_leases(self._pool, "an InterpreterManager was closed")
 
@@ -342,6 +360,7 @@ class Instance:
             PoolClosedError: the manager was closed.
             ValueError: as in ``InterpreterManager.acquire_session``.
         """
+        refuse_in_fork()
         return self._pool.acquire(affinity, timeout, call_limit, self.interpreter_id)
 
 
@@ -382,6 +401,7 @@ class Package:
             ArchiveError: there is no such resource.
             RemoteError: unpickling it raised.
         """
+        refuse_in_fork()
         return self._package.load_pickle(package, resource)
 
     def load_binary(self, package: str, resource: str) -> bytes:
@@ -415,6 +435,7 @@ class Package:
         Raises:
             LeaseTimeoutError: no interpreter became free within ``timeout`` seconds.
         """
+        refuse_in_fork()
         return self._package.acquire_session(timeout)
 
 
@@ -452,6 +473,7 @@ def _prepare() -> None:
         # Acquire torch's lock first: an import of torch that creates a manager has it already.
         with without_torch_imports(), _preparing:
             _prepare_alone()
+    refuse_in_fork()
 
 
 def _prepare_alone() -> None:
@@ -465,6 +487,7 @@ def _prepare_alone() -> None:
     watch_host_torch(Path(found["torch_lib"]))
     watch_process_end()
     provision.sweep_later()
+    note_process()
     _prepared = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.pool.prepared_file import FILE_NAME, write_prepared
-from interpool.native.provision.store import cache_root, private_directory
+from interpool.native.provision.store import cache_root, parents_of, private_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,10 +45,15 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
             cache cannot be written.
         RemoteError: importing a module raised.
     """
+    file = Path(os.path.abspath(file))
+    with _folder_of(file):
+        return _prepare(file, slots, imports)
+
+
+def _prepare(file: Path, slots: int, imports: Sequence[str]) -> int:
     from interpool.native import _native, provision
     from interpool.native.pool.manager import InterpreterManager, installation
 
-    _make_folder(file)
     extensions = list(_extensions(Path(sysconfig.get_config_var("DESTSHARED"))))
     for name in imports:
         extensions += _extensions_of(name)
@@ -69,18 +75,27 @@ def prepare(file: Path, slots: int, imports: Sequence[str] = ()) -> int:
     return len(copies)
 
 
-def _make_folder(file: Path) -> None:
-    folder = Path(os.path.abspath(file)).parent
-    if folder == cache_root():
-        private_directory(folder)
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        is_writable = os.access(folder, os.W_OK)
-    except OSError:
-        is_writable = False
-    if not is_writable:
-        raise ProvisioningError(f"cannot write {file}", "Name another place for it with --output")
+@contextlib.contextmanager
+def _folder_of(file: Path) -> Iterator[None]:
+    """Create the file's folder for the block; if it fails, remove it if it is empty.
+
+    Raises:
+        ProvisioningError: the file cannot be written there.
+    """
+    if file.is_dir():
+        raise ProvisioningError(f"cannot write {file}: it is a directory", "Name a file with --output")
+    with contextlib.ExitStack() as stack:
+        if file.parent == cache_root():
+            private_directory(file.parent)
+        else:
+            try:
+                stack.enter_context(parents_of(file))
+                is_writable = os.access(file.parent, os.W_OK)
+            except OSError:
+                is_writable = False
+            if not is_writable:
+                raise ProvisioningError(f"cannot write {file}", "Name another place for it with --output")
+        yield
 
 
 def _extensions(folder: Path) -> Iterator[str]:
@@ -93,10 +108,13 @@ def installed(name: str) -> ModuleSpec:
     """Return the spec of a module's package.
 
     Raises:
-        ProvisioningError: it is not installed.
+        ProvisioningError: it is not installed, or no module can have that name.
     """
+    top = name.partition(".")[0]
+    if not top:
+        raise ProvisioningError(f"{name!r} is not the name of a module", "Name one that can be imported")
     try:
-        spec = find_spec(name.partition(".")[0])
+        spec = find_spec(top)
     except ValueError:  # torch may be partially imported
         spec = None
     if spec is None:

@@ -91,6 +91,27 @@ def _made(path: Path) -> int:
 
 
 @contextlib.contextmanager
+def parents_of(path: Path) -> Iterator[None]:
+    """Create the missing parents of ``path`` for the block; if it fails, remove those that are empty.
+
+    Args:
+        path: absolute.
+
+    Raises:
+        OSError: a parent cannot be created.
+    """
+    missing = [each for each in path.parents if not each.exists()]  # innermost first
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for each in missing:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise
+
+
+@contextlib.contextmanager
 def new_file(final: Path) -> Iterator[Path]:
     """Yield a draft beside a file in the cache: renamed to it on success, removed on failure.
 

@@ -1,8 +1,8 @@
 """Removes cache entries that no process has used for long, and more if the cache is too large.
 
 An unused set is removed as a whole. Of a set in use, unused slots and originals' files are removed, and files
-whose originals were changed or removed. ``holding.py`` determines use. Entries that `interpool prepare` has
-named for programs without Python stay while its file names them.
+whose originals were changed or removed. ``holding.py`` determines use. The entries that a file of `interpool
+prepare` names stay while it does, because the programs that use them lock nothing.
 
 An entry is first renamed under an exclusive lock, and then removed, which takes longer.
 """
@@ -36,7 +36,7 @@ from interpool.native.provision.records import file_key, load_record
 from interpool.native.provision.store import cache_root, private_directory, unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # Start-up and the models' first calls should be over by then.
 DELAY_S = 60.0
@@ -91,18 +91,22 @@ def keep_for(directory: Path, file: Path) -> None:
 
 def kept_for(directory: Path) -> list[Path]:
     """Return the files for which a set is kept."""
-    found = []
+    return [file for file, _ in _notes(directory)]
+
+
+def _notes(directory: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield each file that names copies of a set, and its text; None if the text cannot be read."""
     for link in directory.glob("prepared/*"):
+        text = None
         try:
-            names_it = f"/{directory.name}/" in link.read_text(errors="replace")
+            text = link.read_text(errors="replace")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             continue
         except OSError:
-            names_it = True  # in doubt, keep the set
-        if names_it:
+            pass
+        if text is None or f"/{directory.name}/" in text:
             with contextlib.suppress(FileNotFoundError):
-                found.append(link.readlink())
-    return found
+                yield link.readlink(), text
 
 
 def disk_bytes(directory: Path) -> int:
@@ -158,13 +162,10 @@ def sweep(root: Path, unused_for_s: float) -> list[Path]:
 def sweep_orphans(directory: Path) -> None:
     """Remove unused entries of a set whose original files were changed or removed.
 
-    Does nothing if the set is kept for a file: programs that lock nothing may use any entry.
+    Entries that a file of `interpool prepare` names stay.
     """
-    if kept_for(directory):
-        return
     work = _Sweep(directory.parent, -math.inf)
-    for home in _entries(directory / "files"):
-        work.sweep_file(directory, home)
+    work.sweep_files(directory)
     work.remove()
 
 
@@ -227,23 +228,22 @@ class _Sweep:
 
     def sweep_set(self, directory: Path) -> None:
         """Put aside a set, or its unused entries."""
-        if kept_for(directory) or self._put_aside(directory, set_stamp(directory), directory, None):
+        if not kept_for(directory) and self._put_aside(directory, set_stamp(directory), directory, None):
             return
-        for slot in _entries(directory / "slots"):
+        for slot in _unnamed(directory, "slots"):
             if slot.name.isdecimal():
                 self._put_aside(slot, slot_stamp(slot), directory, slot_byte(int(slot.name)))
-        for home in _entries(directory / "files"):
-            self.sweep_file(directory, home)
+        self.sweep_files(directory)
 
-    def sweep_file(self, directory: Path, home: Path) -> None:
-        """Put aside the files made from an original, if they are unused or it was changed or removed.
+    def sweep_files(self, directory: Path) -> None:
+        """Put aside the files made from originals, if they are unused or these were changed or removed.
 
         Args:
             directory: the set that contains them.
-            home: the directory of the original's files in the set.
         """
-        copies = directory.glob(f"slots/*/{home.name}-*")
-        self._put_aside(home, file_stamp(home), directory, file_byte(home.name), copies, _is_orphan(home))
+        for home in _unnamed(directory, "files"):
+            copies = directory.glob(f"slots/*/{home.name}-*")
+            self._put_aside(home, file_stamp(home), directory, file_byte(home.name), copies, _is_orphan(home))
 
     def remove(self) -> None:
         """Remove all entries that were put aside."""
@@ -294,8 +294,17 @@ def _is_orphan(home: Path) -> bool:
         return True
 
 
-def _entries(directory: Path) -> list[Path]:
-    try:
-        return sorted(directory.iterdir())
-    except OSError:
-        return []
+def _unnamed(directory: Path, folder: str) -> list[Path]:
+    """Return the entries in a folder of a set that no file of `interpool prepare` names.
+
+    If such a file cannot be read, it might name any entry.
+    """
+    named = set()
+    for _, text in _notes(directory):
+        if text is None:
+            return []
+        for slot, original in re.findall(rf"/{directory.name}/slots/([^/\s]+)/([^/\s]+)-", text):
+            named |= {slot, original}
+    with contextlib.suppress(OSError):
+        return sorted(each for each in (directory / folder).iterdir() if each.name not in named)
+    return []

@@ -7,10 +7,13 @@ are safe, the second stands alone. CPython's layouts for C++ code are in ``nativ
 from __future__ import annotations
 
 import _compat_pickle
+import importlib
 import importlib._bootstrap
 import linecache
 import os
 import sys
+import threading
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -19,6 +22,7 @@ from interpool.native.upstream.private_names import PrivateName, problems
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
+    from types import FrameType
     from typing import Self
     from weakref import WeakValueDictionary, ref
     from zipfile import ZipFile
@@ -27,6 +31,8 @@ PREEXEC_ARGUMENT = -1 if sys.version_info >= (3, 14) else -2
 """The position of ``preexec_fn`` among subprocess's arguments of ``_posixsubprocess.fork_exec``."""
 
 _UTF8_NAME = 1 << 11
+
+_SUBINTERPRETERS = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
 
 _ENVIRON: Any = os.environ  # a model may replace os.environ
 
@@ -41,6 +47,17 @@ ModuleLock: Any = importlib._bootstrap._ModuleLockManager  # type: ignore[attr-d
 
 IMPORTLIB_FILE = "<frozen importlib._bootstrap>"
 """The file name of frames of importlib's functions for import statements."""
+
+
+# Functions in which a pool's thread waits for work, and their variable for the queue from which it comes.
+_QUEUES = {
+    ("concurrent.futures.thread", "_worker"): "work_queue",
+    ("multiprocessing.pool", "worker"): "inqueue",
+    ("multiprocessing.pool", "_handle_tasks"): "taskqueue",
+    ("multiprocessing.pool", "_handle_results"): "outqueue",
+}
+RENEWS_WORKERS = "multiprocessing.pool._handle_workers"
+"""The function of a pool's thread that starts other threads in place of those that ended."""
 
 
 def _unpickler(name: str, why: str, *parameters: str) -> PrivateName:
@@ -60,10 +77,12 @@ NAMES = (
         "inside/loader.py loads a private copy instead",
         ("self", "spec"),
     ),
+    PrivateName("_frozen_importlib:_find_and_load", "cpp/upstream/cpython.h: a thread in it is importing"),
     PrivateName(
-        "_frozen_importlib:_find_and_load",
-        "inside/lean_imports.py: reads a module's spec, and whether it is being imported; "
-        "cpp/upstream/cpython.h: a thread in it is importing",
+        "_frozen_importlib:_is_initializing"
+        if sys.version_info >= (3, 15)
+        else "_frozen_importlib:_find_and_load",
+        "inside/lean_imports.py: reads a module's spec, and whether it is being imported",
         mentions=("__spec__", "_initializing"),
     ),
     PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
@@ -79,10 +98,18 @@ NAMES = (
         "multiprocessing.context:_default_context._actual_context",
         "handler/backend/process_view.py: each model chooses how processes start",
     ),
+    PrivateName(
+        "multiprocessing.process:_current_process._config",
+        "handler/backend/process_view.py: each model's directory for temporary files",
+    ),
     *(
         [PrivateName("_interpreters:create", "inside/bootstrap.py refuses subinterpreters")]
         if sys.version_info >= (3, 14)
         else []
+    ),
+    *(
+        PrivateName(f"{_SUBINTERPRETERS}:{name}", "pool/manager.py refuses to work in subinterpreters")
+        for name in ("get_current", "get_main")
     ),
     PrivateName(
         "os:_Environ.__setitem__",
@@ -127,8 +154,8 @@ NAMES = (
     ),
     PrivateName("linecache:cache", "the sources of an unloaded model are removed from it"),
     # Pickles.
-    PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_policy.py: names in pickles of Python 2"),
-    PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_policy.py: modules in those pickles"),
+    PrivateName("_compat_pickle:NAME_MAPPING", "archive/pickle_names.py: names in pickles of Python 2"),
+    PrivateName("_compat_pickle:IMPORT_MAPPING", "archive/pickle_names.py: modules in those pickles"),
     PrivateName("pickle:_Unpickler.dispatch", "archive/unpickler.py replaces steps by opcode"),
     PrivateName(
         "pickle:_Unpickler.load",
@@ -137,13 +164,9 @@ NAMES = (
         mentions=("stack", "append", "read", "proto", "metastack"),
     ),
     *(
-        _unpickler(f"load_{step}", "archive/unpickler.py checks what the step is about to do, or has made")
-        for step in (
-            "binpersid", "build", "bytearray8", "frozenset", "newobj", "newobj_ex", "persid", "reduce",
-            "tuple", "tuple1", "tuple2", "tuple3",
-        )
+        _unpickler(f"load_{step}", "archive/unpickler.py checks what the step is about to do")
+        for step in ("binpersid", "build", "bytearray8", "persid")
     ),
-    _unpickler("_instantiate", "the opcodes INST and OBJ, checked and followed like REDUCE", "klass", "args"),
     # Frames of the pure Python pickler, with which packing finds the object that could not be pickled.
     PrivateName("pickle:_Pickler.dump", "packing/write/pickling.py", mentions=("obj",)),
     PrivateName("pickle:_Pickler.save", "packing/write/pickling.py: the innermost part", mentions=("obj",)),
@@ -155,6 +178,20 @@ NAMES = (
         ("self",),
         mentions=("flag_bits",),
     ),
+    # Functions in which idle threads wait, and their variables.
+    PrivateName(
+        "threading:Condition.wait",
+        "handler/backend/model_threads.py",
+        ("self", "timeout"),
+        mentions=("waiter", "_waiters"),
+    ),
+    PrivateName("asyncio.base_events:BaseEventLoop._run_once", "the same", mentions=("_ready", "select")),
+    PrivateName("selectors:EpollSelector.select", "the same", ("self", "timeout")),
+    PrivateName("concurrent.futures.thread:_worker", "the same", mentions=("work_queue",)),
+    PrivateName("multiprocessing.pool:worker", "the same", mentions=("inqueue",)),
+    PrivateName("multiprocessing.pool:Pool._handle_tasks", "the same", mentions=("taskqueue",)),
+    PrivateName("multiprocessing.pool:Pool._handle_results", "the same", mentions=("outqueue",)),
+    PrivateName("multiprocessing.pool:Pool._handle_workers", "the same"),
     # Names of threads, for cpp/slot/stacks.cc; cpp/upstream/cpython.h has these names.
     PrivateName(
         "threading:_active", "cpp/upstream/cpython.h: the threads, by their ident; inside/traces.py passes by"
@@ -237,6 +274,14 @@ def replace_create_interpreter(stand_in: Callable[..., NoReturn]) -> None:
         _interpreters.create = stand_in
 
 
+def in_subinterpreter() -> bool:
+    """Return whether this is another interpreter of CPython's than the one that the program started in."""
+    with suppress(ImportError):  # a Python that was built without it cannot create any from Python code
+        interpreters = importlib.import_module(_SUBINTERPRETERS)
+        return bool(interpreters.get_current() != interpreters.get_main())
+    return False
+
+
 def replace_setlocale(make: Callable[[Callable[..., str], type[Exception]], Callable[..., str]]) -> None:
     """Replace the function by which ``locale.setlocale`` sets the process's locale.
 
@@ -292,7 +337,6 @@ def kept_for_callers() -> list[object]:
 
     Threads, their work, overloads.
     """
-    import threading
     import typing
 
     executors = sys.modules.get("concurrent.futures.thread")
@@ -301,6 +345,27 @@ def kept_for_callers() -> list[object]:
         typing._overload_registry,  # type: ignore[attr-defined]
         getattr(executors, "_threads_queues", None),
     ]
+
+
+def waits_for_work(frame: FrameType) -> bool:
+    """Return whether a thread waits, without a time limit, until another thread gives it work.
+
+    Args:
+        frame: the thread's innermost one.
+    """
+    where = frame.f_globals.get("__name__"), frame.f_code.co_name
+    if where == ("threading", "wait"):
+        names = frame.f_locals
+        condition: Any = names.get("self")
+        is_unlimited = type(condition) is threading.Condition and names["timeout"] is None
+        return is_unlimited and names.get("waiter") in condition._waiters
+    if where == ("selectors", "select"):  # of an event loop that reads only what wakes it
+        names, caller = frame.f_locals, frame.f_back
+        loop = caller.f_locals.get("self") if caller is not None else None
+        is_unlimited = names["timeout"] in (None, -1) and len(names["self"].get_map()) == 1
+        return is_unlimited and not getattr(loop, "_ready", True)
+    queue = frame.f_locals.get(_QUEUES[where]) if where in _QUEUES else None
+    return queue is not None and queue.empty()
 
 
 def filter_warnings(options: str) -> None:
@@ -372,6 +437,14 @@ def set_start_method(chosen: Any) -> None:
     context = sys.modules.get("multiprocessing.context")
     if context is not None:
         context._default_context._actual_context = chosen
+
+
+def multiprocessing_config() -> dict[str, Any]:
+    """Return what ``multiprocessing`` keeps for this process, such as its directory for temporary files."""
+    from multiprocessing.process import current_process
+
+    config: dict[str, Any] = current_process()._config  # type: ignore[attr-defined]
+    return config
 
 
 def check() -> list[str]:

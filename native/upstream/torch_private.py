@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     import torch
-    from torch.package import _mangling, _package_unpickler, glob_group, package_exporter, package_importer
+    from torch.package import _package_unpickler, glob_group, package_exporter, package_importer
 
     # For type checkers: the results of __getattr__ below.
     ExternNode = package_importer._ExternNode
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     PackageUnpickler = _package_unpickler.PackageUnpickler
     PackagingErrorReason = package_exporter.PackagingErrorReason
     PyTorchFileReader = torch._C.PyTorchFileReader
-    TensorBase = torch._C.TensorBase
-    VariableFunctions = torch._C._VariableFunctions
-    VariableFunctionsClass: type
-    is_mangled = _mangling.is_mangled
     package_imported_modules = package_importer._package_imported_modules
 
 # ---- torch.package ------------------------------------------------------------------------------------
@@ -247,10 +243,9 @@ _PACKAGE_NAMES = (
     PrivateName(f"{_IMPORTER}:_package_imported_modules", "archive/importer.py forgets a module"),
     PrivateName(
         f"{_IMPORTER}:IMPLICIT_IMPORT_ALLOWLIST",
-        "archive/pickle_policy.py: what is never looked for in the archive",
+        "archive/pickle_names.py: what is never looked for in the archive",
         value=[*IMPLICIT_EXTERNS],
     ),
-    PrivateName("torch.package._mangling:is_mangled", "archive/unpickler.py: the archive's own", ("name",)),
     PrivateName(
         "torch.package._mangling:PackageMangler.__init__",
         "what an archive's modules are called",
@@ -305,7 +300,6 @@ _CORE_NAMES = (
     PrivateName(
         "torch._C:DeserializationStorageContext.add_storage", "archive/importer.py: TorchScript's weights"
     ),
-    PrivateName("torch._C:TensorBase", "archive/unpickler.py: methods that a pickle may ask for"),
     PrivateName("torch:UntypedStorage._cdata", "the address of a storage, for inside/weights.py"),
     PrivateName(
         "torch.jit:RecursiveScriptModule.__init__", "script_tensors", ("self", "cpp_module"), mentions=("_c",)
@@ -329,8 +323,6 @@ _CORE_NAMES = (
             "Node.ts",
         )
     ),
-    PrivateName("torch._C:_VariableFunctionsClass", "archive/unpickler.py: the class of torch's functions"),
-    PrivateName("torch._C:_VariableFunctions", "archive/pickle_policy.py: torch's functions"),
     *(
         PrivateName(f"{module}:{name}", "inside/process_guards.py overrides it")
         for module in ("torch", "torch._C")
@@ -355,8 +347,14 @@ _CORE_NAMES = (
         "handler/backend/own_changes.py: a model's classes that files of torch.export name",
     ),
     *(
-        PrivateName(f"torch.backends.{where}", "handler/backend/process_view.py: each model's settings")
-        for where in ("mha:_is_fastpath_enabled", "opt_einsum:enabled", "opt_einsum:strategy", "opt_einsum:m")
+        PrivateName(f"torch.backends{where}", "handler/backend/process_view.py: each model's settings")
+        for where in (
+            ":m.__allow_nonbracketed_mutation_flag",
+            ".mha:_is_fastpath_enabled",
+            ".opt_einsum:enabled",
+            ".opt_einsum:strategy",
+            ".opt_einsum:m",
+        )
     ),
     *(
         PrivateName(where, "handler/backend/own_changes.py: what TorchScript compiles is a model's own")
@@ -445,59 +443,7 @@ _PICKLE_NAMES = (
     ),
 )
 
-PICKLED = {
-    "torch._C": {"Generator", "TensorBase", "_VariableFunctionsClass"},
-    "torch._tensor": {"Tensor", "_rebuild_from_type_v2"},
-    "torch._utils": {
-        "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_device_tensor_from_numpy",
-        "_rebuild_meta_tensor_no_storage", "_rebuild_nested_tensor", "_rebuild_parameter",
-        "_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor",
-        "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_wrapper_subclass",
-    },
-    "torch.amp.autocast_mode": {"autocast"},
-    "torch.fx._symbolic_trace": {"Tracer"},
-    "torch.fx.graph": {"CodeGen", "_PyTreeCodeGen", "_PyTreeInfo"},
-    "torch.fx.graph_module": {"reduce_package_graph_module"},
-    "torch.jit._script": {"unpackage_script_module"},
-    "torch.serialization": {"_get_layout"},
-    "torch.storage": {"TypedStorage", "UntypedStorage"},
-    "torch.utils._pytree": {"LeafSpec", "TreeSpec"},
-    "torch.utils.checkpoint": {"checkpoint", "checkpoint_sequential"},
-    "torch.utils.hooks": {"RemovableHandle"},
-}  # fmt: skip
-"""Names of torch that pickles of models use, by module; archive/pickle_policy.py allows them."""
-
-PICKLED_TREES = (
-    "torch._C._fft", "torch._C._linalg", "torch._C._nested", "torch._C._nn", "torch._C._sparse",
-    "torch._C._special", "torch.ao.nn", "torch.ao.quantization.fake_quantize",
-    "torch.ao.quantization.observer", "torch.ao.quantization.qconfig", "torch.ao.quantization.stubs",
-    "torch.distributions", "torch.fft", "torch.functional", "torch.linalg", "torch.nn", "torch.optim",
-    "torch.quantization.observer", "torch.special",
-)  # fmt: skip
-"""Modules of which pickles may use all names, including those of submodules."""
-
-CALLED = frozenset(
-    {
-        ("torch.fx.graph_module", "reduce_package_graph_module"),
-        ("torch.jit._script", "unpackage_script_module"),
-    }
-)
-"""Functions of these that pickles call although their names have no underscore."""
-
-_POLICY_NAMES = (
-    *(
-        PrivateName(f"{module}:{name}", "archive/pickle_policy.py: models' pickles hold it")
-        for module, names in PICKLED.items()
-        for name in sorted(names)
-    ),
-    *(
-        PrivateName(tree.replace("_C.", "_C:"), "archive/pickle_policy.py: pickles hold what is in it")
-        for tree in PICKLED_TREES
-        if "._C." in tree
-    ),
-)
-
-NAMES = _PACKAGE_NAMES + _CORE_NAMES + _PICKLE_NAMES + _POLICY_NAMES
+NAMES = _PACKAGE_NAMES + _CORE_NAMES + _PICKLE_NAMES
 """All private names."""
 
 
@@ -689,10 +635,12 @@ def _python_backends() -> list[tuple[dict[str, Any], str]]:
     import torch
 
     backends: Any = torch.backends
-    # An object replaces the module ``opt_einsum``. Assignments go to the object, ``set_flags`` to the module.
+    # Objects replace the modules ``backends`` and ``opt_einsum``. Assignments go to the object, functions of
+    # the module to the module.
     einsum = [vars(backends.opt_einsum), vars(backends.opt_einsum.m)]
     places = [(contents, name) for contents in einsum for name in ("enabled", "strategy")]
-    return [(vars(backends.mha), "_is_fastpath_enabled"), *places]
+    frozen = (vars(backends.m), "__allow_nonbracketed_mutation_flag")
+    return [frozen, (vars(backends.mha), "_is_fastpath_enabled"), *places]
 
 
 class ScriptState(NamedTuple):

@@ -8,18 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from marked import filled, markdown_table
+from marked import Tables, markdown_table, with_tables
 
 from benchmarks.shared import curves as suite_plot
-from benchmarks.shared import report
+from benchmarks.shared import peer, report
 from benchmarks.shared.checkout import ROOT
 from benchmarks.weights import workers_plot
 
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
+README, PAGE, FAQ = ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "faq.md"
 BY = "scripts/benchmarks/figures.py"
 SERVERS = "stock", "pool", "at once", "bound"
 BY_WORKERS = "rate", "p50_ms", "p99_ms", "workers_mb", "frontends_mb"
@@ -34,6 +34,11 @@ def kept(name: str) -> dict[str, Any]:
     """What is kept of that benchmark's last published run."""
     result: dict[str, Any] = json.loads(kept_file(name).read_text())
     return result
+
+
+def is_kept(name: str) -> bool:
+    """Whether a run of that benchmark has been published."""
+    return kept_file(name).exists()
 
 
 def spread(values: list[float], digits: int = 0) -> str:
@@ -112,44 +117,55 @@ def handlers() -> str:
     return markdown_table(["", "stock TorchServe", "interpool"], rows)
 
 
+_TRITON_PLATFORMS = (
+    "https://github.com/triton-inference-server/backend/blob/main/docs/backend_platform_support_matrix.md"
+)
+_LITSERVE_TESTS = "https://github.com/Lightning-AI/LitServe/blob/main/.github/workflows/ci-testing.yml"
 # By their names in the kept result: a link to what they say of themselves; what eight workers are; hermetic
-# archives; an unchanged .mar; GPUs; main platforms.
+# archives; an unchanged .mar; GPUs, and main platforms, each with a link to what says so.
 COMPARED = {
     "stock TorchServe": (
         "[TorchServe](https://docs.pytorch.org/serve/), stock",
         "8 processes",
         "no",
         "yes",
-        "yes",
-        "Linux, macOS, Windows",
+        "[yes](https://docs.pytorch.org/serve/configuration.html#limit-gpu-usage)",
+        "Linux, macOS, [Windows](https://docs.pytorch.org/serve/torchserve_on_win_native.html)",
     ),
-    "mosec": ("[mosec](https://pypi.org/project/mosec/)", "8 processes", "no", "no", "yes", "Linux, macOS"),
+    "mosec": (
+        "[mosec](https://pypi.org/project/mosec/)",
+        "8 processes",
+        "no",
+        "no",
+        "[yes](https://mosecorg.github.io/mosec/examples/env.html)",
+        "[Linux, macOS](https://pypi.org/project/mosec/#files)",
+    ),
     "LitServe": (
         "[LitServe](https://lightning.ai/docs/litserve)",
         "8 processes",
         "no",
         "no",
-        "yes",
-        "Linux, macOS, Windows",
+        "[yes](https://lightning.ai/docs/litserve/features/gpu-inference)",
+        f"[Linux, macOS, Windows]({_LITSERVE_TESTS})",
     ),
     "Ray Serve": (
         "[Ray Serve](https://docs.ray.io/en/latest/serve/)",
         "8 processes",
         "no",
         "no",
-        "yes",
-        "Linux, macOS, Windows",
+        "[yes](https://docs.ray.io/en/latest/serve/resource-allocation.html)",
+        "[Linux, macOS, Windows (beta)](https://docs.ray.io/en/latest/ray-overview/installation.html)",
     ),
     "Triton": (
         "[Triton](https://github.com/triton-inference-server/python_backend), Python backend",
         "8 processes",
         "no",
         "no",
-        "yes",
-        "Linux",
+        f"[yes]({_TRITON_PLATFORMS})",
+        f"[Linux]({_TRITON_PLATFORMS})",
     ),
     "free-threaded": (
-        "[free-threaded Python](https://docs.python.org/3/howto/free-threading-python.html), no server",
+        "[free-threaded Python](docs/benchmarks.md#free-threaded-python), no server",
         "8 threads",
         "no",
         "no",
@@ -161,24 +177,40 @@ COMPARED = {
         "8 interpreters",
         "yes",
         "no",
-        "yes",
-        "Linux, own builds",
+        "[yes](https://github.com/pytorch/multipy/blob/main/multipy/runtime/example/gpu_wrapper.py)",
+        "[Linux x86, own builds](https://github.com/pytorch/multipy#readme)",
     ),
 }
 NOT_MEASURED = "not measured"
+NO_SERVERS = ("free-threaded", "multipy")  # they answer no requests
+
+
+def ten_models() -> dict[str, str]:
+    """Each framework's memory with ten small models of four workers each."""
+    by_name = kept("serving-models")["figures"]["small"]
+    return {
+        name: f"{statistics.median(one['mb']):,.0f} MB" + (", a server each" if one["servers"] > 1 else "")
+        for name, one in by_name.items()
+    }
 
 
 def comparison() -> str:
     """Other ways to serve a model: figures of the kept results, and what each says of itself."""
-    ten = next(one for one in kept("memory")["table"] if (one["models"], one["workers"]) == (10, 4))
-    in_ten = {"interpool, packed": f"{ten['pool, MB']:,.0f} MB"}
-    in_ten["stock TorchServe"] = f"{ten['stock, MB']:,.0f} MB (computed)"
-    ours = ("interpool", "one process, 8 shims", "yes", "yes", "one H100 tried", "Linux x86_64")
+    in_ten = ten_models()
+    ours = (
+        "interpool",
+        "one process, 8 shims",
+        "yes",
+        "yes",
+        "[one H100 tried](docs/requests.md#gpus)",
+        "Linux x86_64",
+    )
     rows = []
     for name, (link, *facts) in {"interpool, packed": ours, **COMPARED}.items():
         by_model = {model: by_name.get(name) for model, by_name in kept("serving")["figures"].items()}
         small, medium = by_model["small"], by_model["medium"]
-        figures = [NOT_MEASURED] * 4
+        unknown = "-" if name in NO_SERVERS else NOT_MEASURED
+        figures = [unknown] * 4
         if small and medium:
             memory = sum(statistics.median(small[part]["8"]) for part in ("workers_mb", "frontends_mb"))
             restarted = ", restarted" if small["restarts"] else ""
@@ -187,7 +219,7 @@ def comparison() -> str:
                 *(f"{statistics.median(one['rate']['8']):,.0f}" for one in (small, medium)),
                 f"{statistics.median(small['scaled_s']):.1f} s{restarted}",
             ]
-        rows.append([link, facts[0], figures[0], in_ten.get(name, NOT_MEASURED), *figures[1:], *facts[1:]])
+        rows.append([link, facts[0], figures[0], in_ten.get(name, unknown), *figures[1:], *facts[1:]])
     head = [
         "",
         "8 workers are",
@@ -260,18 +292,22 @@ def first_models() -> str:
     return markdown_table(["what", "time", "over stock's first"], rows)
 
 
-def interpreters() -> str:
-    """What a further interpreter adds."""
-    measured = {name: statistics.median(values) for name, values in kept("memory")["measured"].items()}
+KINDS = {
+    "lean": "lean imports",
+    "full": "`INTERPOOL_FULL_IMPORT=1`",
+    "process": "a Python process with the same",
+}
+
+
+def interpreters(name: str = "memory") -> str:
+    """What a further interpreter adds, beside a process, or a further thread of another Python."""
+    measured = {what: statistics.median(values) for what, values in kept(name)["measured"].items()}
+    kinds = {what.partition(", bare")[0]: None for what in measured if ", bare" in what}
     rows = []
-    for kind, label in (
-        ("lean", "lean imports"),
-        ("full", "`INTERPOOL_FULL_IMPORT=1`"),
-        ("process", "a Python process with the same"),
-    ):
+    for kind in kinds:
         memory = [f"{what}: {part}, MB" for what in ("bare", "BERT") for part in ("pss", "dirty")]
         cells = [measured.get(f"{kind}, {what}") for what in (*memory, "ready, s of CPU")]
-        rows.append([label, *("" if one is None else f"{one:.3g}" for one in cells)])
+        rows.append([KINDS.get(kind, kind), *("" if one is None else f"{one:.3g}" for one in cells)])
     head = [
         "",
         "bare: PSS, MB",
@@ -351,11 +387,61 @@ def iterations() -> str:
     return markdown_table(["what", "iterations a second", "over two processes"], rows)
 
 
-def servers() -> str:
-    """Each framework with each model, with as many workers as there are cores and with more."""
+NOT_KEPT = "No result is kept yet."
+
+
+def free_threads() -> str:
+    """Each model's calls a second, over those of two processes, and what the other Python cannot run."""
+    if not is_kept("scaling-peer"):
+        return NOT_KEPT
+    result = kept("scaling-peer")
+    rows = [
+        [model, way, spread(rates), f"{ratio:.2f}"] for model, way, rates, ratio in _over_processes(result)
+    ]
+    rows += [[model, _peer(result), why, ""] for model, why in result["left_out"].items()]
+    return markdown_table(["model", "what", "calls a second", "over two processes"], rows)
+
+
+def free_threads_in_short() -> str:
+    """The least and the most of all models that each way to have two threads reaches of two processes."""
+    if not is_kept("scaling-peer"):
+        return NOT_KEPT
+    result = kept("scaling-peer")
+    reached: dict[str, list[float]] = {}
+    for _, way, _, ratio in _over_processes(result):
+        if way.startswith("two") and way != "two processes":
+            reached.setdefault(way.partition(", free-threaded")[0], []).append(ratio)
+    ways = [f"- {way}: {min(ratios):.2f} to {max(ratios):.2f}" for way, ratios in reached.items()]
+    return "\n".join([f"Measured with {_peer(result)}, over the rate of two processes:", "", *ways])
+
+
+def _peer(result: dict[str, Any]) -> str:
+    """The other Python of a result, with its versions."""
+    return peer.named(**result["peer"])
+
+
+def _over_processes(result: dict[str, Any]) -> Iterator[tuple[str, str, list[float], float]]:
+    """Of each row of scaling-peer: model, way, rates, and the rate over that of two processes."""
+    for name, rates in result["measured"].items():
+        model, _, way = name.partition(": ")
+        yield model, way, rates, report.ratio(rates, result["measured"][f"{model}: two processes"])
+
+
+def further_threads() -> str:
+    """What a further thread of a free-threaded Python takes, beside a further interpreter and a process."""
+    if not is_kept("memory-peer"):
+        return NOT_KEPT
+    result = kept("memory-peer")
+    left_out = [f"{what}, {_peer(result)}: {why}" for what, why in result["left_out"].items()]
+    return "\n\n".join([interpreters("memory-peer"), *left_out])
+
+
+def servers(result: str = "serving") -> str:
+    """Each framework with each model, with each number of workers."""
     rows = []
-    for model, by_name in kept("serving")["figures"].items():
-        few, most = sorted(map(int, next(iter(by_name.values()))["rate"]))
+    for model, by_name in kept(result)["figures"].items():
+        few, *more = sorted(map(int, next(iter(by_name.values()))["rate"]))
+        most = max([few, *more])
         for name, one in by_name.items():
             middle = {
                 what: {int(n): statistics.median(all_) for n, all_ in one[what].items()}
@@ -366,8 +452,7 @@ def servers() -> str:
                 [
                     model,
                     name,
-                    spread(one["rate"][str(few)]),
-                    spread(one["rate"][str(most)]),
+                    *(spread(one["rate"][str(count)]) for count in (few, *more)),
                     f"{middle['p50_ms'][most]:.3g}, {middle['p99_ms'][most]:.3g} ms",
                     f"{megabytes:,.0f} MB",
                     f"{statistics.median(one['scaled_s']):.1f} s"
@@ -380,7 +465,7 @@ def servers() -> str:
         "model",
         "server",
         f"requests a second, {few} workers",
-        f"{most} workers",
+        *(f"{count} workers" for count in more),
         "p50, p99",
         "memory",
         f"1 to {most} workers",
@@ -388,6 +473,26 @@ def servers() -> str:
         "another model",
     ]
     return markdown_table(head, rows)
+
+
+def models_together() -> str:
+    """Each framework with several models at once; what was asked of interpool."""
+    rows = []
+    for model, by_name in kept("serving-models")["figures"].items():
+        for name, one in by_name.items():
+            seconds = [f"{statistics.median(one[what]):.1f} s" for what in ("first_s", "all_s")]
+            memory = f"{statistics.median(one['mb']):,.0f} MB"
+            rows.append([model, name, str(one["servers"]), *seconds, spread(one["rate"]), memory])
+    head = [
+        "model",
+        "server",
+        "servers",
+        "each model has answered",
+        "each worker has",
+        "requests a second",
+        "memory",
+    ]
+    return "\n\n".join([markdown_table(head, rows), bars("serving-models")])
 
 
 def slopes() -> str:
@@ -528,7 +633,6 @@ def on_a_gpu() -> str:
     return markdown_table(header, rows)
 
 
-Tables = dict[str, Callable[[], str]]
 TABLES: dict[Path, Tables] = {
     README: {"handlers": handlers, "figures": headlines, "comparison": comparison},
     PAGE: {
@@ -542,6 +646,8 @@ TABLES: dict[Path, Tables] = {
         "requests": requests,
         "rest-bars": lambda: bars("rest"),
         "iterations": iterations,
+        "free-threads": free_threads,
+        "further-threads": further_threads,
         "scaling-bars": lambda: bars("scaling"),
         "first-models": first_models,
         "startup-bars": lambda: bars("startup"),
@@ -549,6 +655,10 @@ TABLES: dict[Path, Tables] = {
         "suite-bars": lambda: bars("scaling-suite"),
         "servers": servers,
         "serving-bars": lambda: bars("serving"),
+        "direct-servers": lambda: servers("serving-direct"),
+        "direct-bars": lambda: bars("serving-direct"),
+        "serving-models": models_together,
+        "scale-out-bars": lambda: bars("scale_out"),
         "slopes": slopes,
         "neighbours": neighbours,
         "neighbour-bars": lambda: bars("neighbour"),
@@ -558,6 +668,7 @@ TABLES: dict[Path, Tables] = {
         "session-bars": lambda: bars("session"),
         "gpu": on_a_gpu,
     },
+    FAQ: {"free-threads-in-short": free_threads_in_short},
 }
 # Of each kept result: the file that it is drawn into, and what draws it.
 PLOTS: dict[str, tuple[str, Callable[[dict[str, Any], Path], Path]]] = {
@@ -565,17 +676,6 @@ PLOTS: dict[str, tuple[str, Callable[[dict[str, Any], Path], Path]]] = {
     "scaling-suite": ("scaling-suite.svg", lambda result, file: suite_plot.draw(result["suite"], file)),
     "weights": ("workers.svg", workers_plot.draw),
 }
-
-
-def with_tables(page: Path) -> str:
-    """The page's text with its tables as the kept results have them.
-
-    Raises ValueError without a place for one.
-    """
-    text = page.read_text(encoding="utf-8")
-    for name, table in TABLES[page].items():
-        text = filled(text, name, table(), BY)
-    return text
 
 
 def stamp(name: str) -> str:
@@ -594,5 +694,5 @@ def plot(name: str, folder: Path) -> Path:
 if __name__ == "__main__":
     for drawn in PLOTS:
         plot(drawn, kept_file(drawn).parent)
-    for page in TABLES:
-        page.write_text(with_tables(page), encoding="utf-8")
+    for page, tables in TABLES.items():
+        page.write_text(with_tables(page, tables, BY), encoding="utf-8")

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -47,10 +48,10 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(request: urllib.request.Request, timeout: float) -> Answer:
+def ask(request: urllib.request.Request, timeout: float, context: ssl.SSLContext | None = None) -> Answer:
     """Send a request; gives any answer, an error's too. Raises OSError without one."""
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
             return Answer(answer.status, answer.read(), answer.headers)
     except urllib.error.HTTPError as error:
         with error:
@@ -101,6 +102,7 @@ class TorchServe:
             "disable_token_authorization": "true",
             "enable_model_api": "true",
             "metrics_mode": "prometheus",
+            "disable_system_metrics": "true",  # of the machine: a Python that starts beside what is tested
             **self.properties,
         }
         lines = [f"{name}={value}\n" for name, value in properties.items()]

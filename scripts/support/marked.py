@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+Tables = dict[str, Callable[[], str]]
+"""The parts of a page that are written: by the name in their markers, what gives their text."""
 BEGIN, END = "<!-- {}: begin ({}) -->", "<!-- {}: end -->"
 
 
@@ -34,6 +37,18 @@ def filled(page: str, name: str, text: str, by: str) -> str:
     if not (marked and ended):
         raise ValueError(f"there is no {begin} … {end}")
     return f"{before}{begin}\n{text.rstrip()}\n{end}{after}"
+
+
+def with_tables(page: Path, tables: Tables, by: str) -> str:
+    """A page's text with all its tables made anew.
+
+    Raises:
+        ValueError: one has no place on the page.
+    """
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        text = filled(text, name, table(), by)
+    return text
 
 
 def put(page: Path, name: str, text: str, by: str) -> None:

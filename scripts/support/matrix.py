@@ -3,8 +3,7 @@
 ``scripts/test --matrix`` runs every cell of ``[tool.interpool.matrix]`` in ``pyproject.toml``, and
 ``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this
 checkout with a set-up of its own under ``build/matrix``. What came out is kept, dated, in
-``docs/matrix.json``, and ``docs/versions.md`` shows it as a table. ``3.12+2.15.0:scaling`` repeats the
-benchmark alone in a cell that was run, for a machine that had other things to do.
+``docs/matrix.json``, and ``docs/versions.md`` shows it as a table.
 """
 
 from __future__ import annotations
@@ -94,66 +93,46 @@ def _differs(one: Path, other: Path) -> bool:
     return one.is_symlink() or not other.is_file() or not filecmp.cmp(one, other, shallow=False)
 
 
-class Steps:
-    """Commands that are run one after another in a cell's copy of the checkout; raises NotRun."""
+def run(cell: Cell, directory: Path) -> dict[str, Any]:
+    """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
+    environment = {
+        **os.environ,
+        "INTERPOOL_PYTHON": str(python_of(cell.python)),
+        "INTERPOOL_TORCH": cell.torch,
+        "INTERPOOL_UNTESTED": "1",
+    }
+    environment.pop("VIRTUAL_ENV", None)
 
-    def __init__(self, cell: Cell, directory: Path) -> None:
-        self._cell = cell
-        self._directory = directory
-        self._environment = {
-            **os.environ,
-            "INTERPOOL_PYTHON": str(python_of(cell.python)),
-            "INTERPOOL_TORCH": cell.torch,
-            "INTERPOOL_UNTESTED": "1",
-        }
-        self._environment.pop("VIRTUAL_ENV", None)
-
-    def status(self, name: str, *command: str) -> int:
-        """Run it, with a log of its name; its exit status."""
-        with (self._directory / f"build/{name}.log").open("wb") as log:
+    def step(name: str, *command: str) -> int:
+        """Run it in the copy, with a log of its name; its exit status."""
+        with (directory / f"build/{name}.log").open("wb") as log:
             status = subprocess.run(
                 command,
-                cwd=self._directory,
-                env=self._environment,
+                cwd=directory,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 check=False,
             ).returncode
-        print(f"[matrix] {self._cell} {name}: {f'status {status}' if status else 'ok'}", flush=True)
+        print(f"[matrix] {cell} {name}: {f'status {status}' if status else 'ok'}", flush=True)
         return status
 
-    def scaling(self) -> bool | None:
-        """Whether the benchmark meets its bars; None where the machine cannot tell."""
-        status = self.status(SCALING, "scripts/bench", "scaling")
-        return None if status == CANNOT_TELL else not status
-
-
-def run(cell: Cell, directory: Path) -> dict[str, Any]:
-    """Everything with that cell; its row. Raises NotRun if it cannot be set up."""
-    steps = Steps(cell, directory)
     copy_checkout(directory)
     (directory / "build").mkdir(exist_ok=True)
-    if steps.status("setup", "scripts/setup", "--tests"):
+    if step("setup", "scripts/setup", "--tests"):
         raise NotRun(f"scripts/setup fails: {_last_line(directory / 'build/setup.log')}")
     asked = "import platform, torch; print(platform.python_version(), torch.__version__)"
     command = [str(directory / ".venv/bin/python"), "-c", asked]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     report = directory / "build/tests.xml"
     report.unlink(missing_ok=True)
-    steps.status("tests", "scripts/test", f"--junitxml={report}")
+    step("tests", "scripts/test", f"--junitxml={report}")
     row: dict[str, Any] = {"python": found[0], "torch": found[1], **_counted(report)}
-    row["demo"] = not steps.status("demo", "scripts/demo")
-    row[SCALING] = steps.scaling()
+    row["demo"] = not step("demo", "scripts/demo")
+    status = step(SCALING, "scripts/bench", "scaling")
+    row[SCALING] = None if status == CANNOT_TELL else not status
     return row
-
-
-def run_scaling(cell: Cell, directory: Path) -> dict[str, Any]:
-    """The row of a cell that was run before, with a new run of the benchmark. Raises NotRun."""
-    row = load().get(str(cell), {})
-    if SCALING not in row or not directory.is_dir():
-        raise NotRun("its tests were not run here")
-    return {**row, SCALING: Steps(cell, directory).scaling()}
 
 
 def _last_line(log: Path) -> str:
@@ -210,20 +189,16 @@ def load() -> dict[str, dict[str, Any]]:
 def main(wanted: list[str]) -> int:
     """Runs the cells that are named, or all; returns the exit status."""
     known = {str(cell): cell for cell in cells()}
-    if unknown := [name for name in wanted if name.removesuffix(f":{SCALING}") not in known]:
+    if unknown := [name for name in wanted if name not in known]:
         print(f"[matrix] no such cell: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     complete = True
-    for wish in wanted or known:
-        name = wish.removesuffix(f":{SCALING}")
+    for name in wanted or known:
         directory = ROOT / "build" / "matrix" / name
         try:
-            row = (run if wish == name else run_scaling)(known[name], directory)
+            row = run(known[name], directory)
         except NotRun as reason:
-            print(f"[matrix] {wish}: {reason}")
-            if wish != name:
-                complete = False
-                continue
+            print(f"[matrix] {name}: {reason}")
             row = {"missing": str(reason)}
         complete &= not row.get("failed") and bool(row.get("demo")) and bool(row.get(SCALING))
         kept = {**load(), name: {"on": time.strftime("%Y-%m-%d", time.gmtime()), **row}}

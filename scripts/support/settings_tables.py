@@ -1,57 +1,58 @@
-"""A hook of mkdocs': tables of settings, made of the descriptions in their pydantic models.
+"""Writes the tables of docs/settings.md, from the descriptions of settings in the code.
 
-``<!-- table: interpool.handler.config.ModelSettings -->`` in a page becomes that class's table.
+.venv/bin/python scripts/support/settings_tables.py    a test compares the page with the code
 """
 
 from __future__ import annotations
 
-import re
-from pydoc import locate
+from pathlib import Path
 from typing import Any
 
-from marked import markdown_table
-from pydantic import TypeAdapter
+from marked import Tables, markdown_table, with_tables
 
-MARKER = re.compile(r"<!-- table: (\S+) -->")
-HEAD = ["setting", "type and unit", "default", "what it does"]
+from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.described import Setting, described, shown
+from interpool.handler.run.options import Options
+from interpool.handler.variables import OtherVariables
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+BY = "scripts/support/settings_tables.py"
 TYPES = {"array": "paths", "integer": "whole number", "number": "number", "string": "text"}
 
 
-def on_page_markdown(markdown: str, **_others: object) -> str:
-    """The page's text with tables in place of their markers."""
-    return MARKER.sub(lambda marker: markdown_table(HEAD, rows(locate(marker[1]))), markdown)
+def table(settings: type) -> str:
+    """A row for each setting, with its option of ``interpool run`` if there are any."""
+    found = described(settings)
+    head = ["setting", "type and unit", "default", "what it does"]
+    rows = [[f"`{each.name}`", _type(each), each.default, each.description] for each in found]
+    if any(each.option for each in found):
+        head.insert(1, "option of `interpool run`")
+        for row, each in zip(rows, found, strict=True):
+            row.insert(1, f"`{each.option}`")
+    return markdown_table(head, rows)
 
 
-def rows(settings: Any) -> list[list[str]]:
-    """A row for each field of a pydantic model, or of a dataclass."""
-    fields = TypeAdapter(settings).json_schema()["properties"]
-    return [_row(name, field) for name, field in fields.items()]
+def _type(setting: Setting) -> str:
+    unit = "".join(f", in {kind['unit']}" for kind in setting.kinds if "unit" in kind)
+    return " or ".join(_values(kind, setting.name) for kind in setting.kinds) + unit
 
 
-def _row(name: str, field: dict[str, Any]) -> list[str]:
-    kinds = [kind for kind in field.get("anyOf", [field]) if kind["type"] != "null"]
-    unit = "".join(f", in {kind['unit']}" for kind in kinds if "unit" in kind)
-    default = field.get("default_text") or f"`{_shown(field['default'], name)}`"
-    return [
-        f"`{name}`",
-        " or ".join(_type(kind, name) for kind in kinds) + unit,
-        default,
-        field["description"],
-    ]
-
-
-def _type(kind: dict[str, Any], name: str) -> str:
+def _values(kind: dict[str, Any], name: str) -> str:
     if kind["type"] == "boolean":
-        return ", ".join(f"`{_shown(value, name)}`" for value in (False, True))
+        return ", ".join(f"`{shown(value, name)}`" for value in (False, True))
     if "enum" in kind:
         return ", ".join(f"`{value}`" for value in kind["enum"])
     limits = {"from": "minimum", "above": "exclusiveMinimum", "to": "maximum"}
-    bounds = [f"{word} {kind[key]:g}" for word, key in limits.items() if key in kind]
+    bounds = [f"{word} {kind[key]:,.0f}" for word, key in limits.items() if key in kind]
     return " ".join([kind.get("format") or TYPES[kind["type"]], *bounds])
 
 
-def _shown(value: object, name: str) -> str:
-    """A value as a user writes it: variables are 0 or 1 where configuration files have false or true."""
-    if isinstance(value, bool):
-        return str(int(value)) if name.isupper() else str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+TABLES: Tables = {
+    "model": lambda: table(ModelSettings),
+    "server": lambda: table(HostSettings),
+    "other-variables": lambda: table(OtherVariables),
+    "archive": lambda: table(Options),
+}
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE, TABLES, BY), encoding="utf-8")

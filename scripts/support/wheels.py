@@ -8,6 +8,7 @@ others, the folders ``native/lib/torch-X.Y`` are added.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -87,17 +88,18 @@ class Builder:
             self._add(torch, unpacked)
         wheel.unlink()
         self._run("wheel", "pack", str(unpacked), "--dest-dir", str(made))
-        DIST.mkdir(exist_ok=True)
-        for old in DIST.glob(f"interpool-*-cp{self._version.replace('.', '')}-*.whl"):
-            old.unlink()
+        repaired = made / "repaired"
         # Only the tag: nothing is taken in, as torch and interpool's own libraries are where they will be.
         self._run(
-            *("auditwheel", "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", str(DIST)),
+            *("auditwheel", "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", str(repaired)),
             *("--exclude", "libtorch*.so", "--exclude", "libc10*.so", "--exclude", "libinterpool*.so"),
             str(next(made.glob("*.whl"))),
         )
-        (found,) = DIST.glob(f"interpool-*-cp{self._version.replace('.', '')}-*.whl")
-        return found
+        (found,) = repaired.glob("*.whl")
+        DIST.mkdir(exist_ok=True)
+        for old in DIST.glob(f"interpool-*-cp{self._version.replace('.', '')}-*.whl"):
+            old.unlink()
+        return found.rename(DIST / found.name)
 
     def _prepare(self) -> None:
         asked = [self._python, "-m", "pip", "--version"]
@@ -154,6 +156,10 @@ def main(wanted: list[str]) -> int:
             wheel = Builder(python).build()
         except NotRun as reason:
             print(f"[wheels] {python}: {reason}", file=sys.stderr)
+            complete = False
+        except subprocess.CalledProcessError as error:
+            command = shlex.join(map(str, error.cmd))
+            print(f"[wheels] {python}: status {error.returncode} of {command}", file=sys.stderr)
             complete = False
         else:
             print(f"[wheels] {wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.2f} MB")

@@ -56,7 +56,7 @@ def app(
         SettingsError: an option, or a setting of the environment, is not of its type or out of its range.
     """
     from interpool.handler.config import HostSettings
-    from interpool.handler.run.archives import Options
+    from interpool.handler.run.options import Options
     from interpool.handler.run.serving import Serving, application, limits_of
 
     environment = dict(os.environ)
@@ -71,7 +71,7 @@ def app(
             "queue_size": queue_size,
             "response_timeout_s": response_timeout_s,
             "client_timeout_s": client_timeout_s,
-            "envelope": service_envelope,
+            "service_envelope": service_envelope,
         }
     )
     paths = {name: Path(path) for name, path in archives.items()}

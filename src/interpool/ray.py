@@ -24,13 +24,13 @@ _NAME = "interpool"
 def app(
     models: Mapping[str, Any], *, request_bytes: int | None = None, options: Mapping[str, Any] | None = None
 ) -> Application:
-    """A bound application, for ``serve.run``, or for another deployment to be bound with.
+    """A deployment of Ray Serve whose replicas are pools, bound for ``serve.run`` or for another deployment.
 
     Args:
         models: by the names that clients ask for: the path or URL of an archive, or a mapping with
             ``url`` and any of ``workers``, ``batch_size``, ``batch_delay_ms``, ``queue_size``,
-            ``response_timeout_s``, ``client_timeout_s`` and ``envelope``. They become the deployment's
-            ``user_config``.
+            ``response_timeout_s``, ``client_timeout_s`` and ``service_envelope``. They become the
+            deployment's ``user_config``.
         request_bytes: the most that a request's body may have; by default 6,553,500.
         options: Ray's own, of the deployment, such as ``num_replicas``, ``autoscaling_config`` and
             ``ray_actor_options``. A replica has an interpreter for each of its CPUs.
@@ -80,7 +80,7 @@ class Replica:
 
         from interpool.handler.config import HostSettings
         from interpool.handler.host.start import prepare_process
-        from interpool.handler.run.archives import Options
+        from interpool.handler.run.options import Options
         from interpool.handler.run.ray_metrics import RayMetrics
         from interpool.handler.run.serving import Serving, application, limits_of
         from interpool.handler.run.wanted import Reconciler

@@ -1,9 +1,8 @@
-"""A fuzzer's target: zips, manifests and pickles as an attacker writes them (atheris, libFuzzer).
+"""A fuzzer's target: zips and manifests as an attacker writes them (atheris, libFuzzer).
 
 ``python fuzz_archives.py TARGET [libFuzzer's options] [INPUT]``, with tests/ and
-tests/test_native/support on PYTHONPATH; TARGET is zip, members, manifest, pickle or all, where the
-first byte chooses. What may come out is an ArchiveError, or what every reader agrees on; of
-pickles any exception of Python's, so long as nothing was run, written or connected.
+tests/test_native/support on PYTHONPATH; TARGET is zip, members, manifest or all, where the
+first byte chooses. What may come out is an ArchiveError, or what every reader agrees on.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import atheris
 import torch
-from test_native.hostile.cases import MANIFEST, PICKLE, build_good
+from test_native.hostile.cases import MANIFEST, build_good
 from test_native.hostile.every_case import CASES
 from test_native.hostile.zips import Member, zip_of
-from torch.package import PackageImporter
 
 from interpool.native.errors import ArchiveError, ManifestError
 
@@ -33,15 +29,12 @@ with atheris.instrument_imports(
         "interpool.native.archive.format",
         "interpool.native.archive.typed_json",
         "interpool.native.archive.member_names",
-        "interpool.native.archive.pickle_policy",
         "interpool.native.archive.reader",
-        "interpool.native.archive.unpickler",
         "interpool.native.archive.zip_structure",
     ]
 ):
     from interpool.native.archive.format import parse_manifest
     from interpool.native.archive.reader import check_digests, read_manifest, read_member, read_records
-    from interpool.native.archive.unpickler import restrict
 
 warnings.simplefilter("ignore")
 FOLDER = Path(tempfile.mkdtemp())  # below TMPDIR: whoever starts this sets and removes it
@@ -98,78 +91,7 @@ def manifests(data: bytes) -> None:
     assert parse_manifest(json.dumps(manifest), "a.ptpkg") == manifest
 
 
-class _Reader:
-    """The good archive, its pickle being what the fuzzer says."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-        self.pickle = b""
-
-    def get_record(self, name: str) -> bytes:
-        data: bytes = self.pickle if name == PICKLE else self._reader.get_record(name)
-        return data
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
-
-
-_broken: list[str] = []
-_watching = False
-
-
-def _watch(event: str, args: tuple[Any, ...]) -> None:
-    writes = event == "open" and isinstance(args[1], str) and bool(set(args[1]) & set("wax+"))
-    if _watching and (writes or event.startswith(_FORBIDDEN)):
-        _broken.append(f"{event} {args!r}"[:200])
-
-
-_FORBIDDEN = (
-    "os.chmod", "os.exec", "os.fork", "os.link", "os.mkdir", "os.posix_spawn", "os.putenv", "os.remove",
-    "os.rename", "os.rmdir", "os.spawn", "os.startfile", "os.symlink", "os.system", "os.truncate",
-    "pty.", "shutil.", "socket.", "subprocess.", "tempfile.", "urllib.", "webbrowser.", "ctypes.",
-)  # fmt: skip
-
-
-def _importer() -> PackageImporter:
-    """Of the good archive, everything in it listed, and the module of it imported."""
-    path = FOLDER / "good.ptpkg"
-    good = GOOD.taking(
-        "builtins:getattr", "builtins:list", "builtins:dict", "builtins:type", "collections:Counter",
-        "functools:partial", "_operator:getitem", "numpy._core.multiarray:_reconstruct", "numpy:dtype",
-        "numpy:ndarray", "pathlib:PosixPath", "torch._C:_VariableFunctionsClass", "copyreg:_reconstructor",
-        "torch:Tensor", "torch.nn.modules.linear:Linear", "re:_compile", "types:SimpleNamespace",
-    )  # fmt: skip
-    path.write_bytes(good.bytes())
-    importer = PackageImporter(str(path))
-    importer.zip_reader = _Reader(importer.zip_reader)
-    restrict(importer, good.manifest(), str(path))  # type: ignore[arg-type]
-    importer.import_module("scale_model")
-    return importer
-
-
-def pickles() -> Callable[[bytes], None]:
-    """A pickle's bytes."""
-    importer = _importer()
-    sys.addaudithook(_watch)
-    sys.stdout = io.StringIO()  # a pickle may hold print
-
-    def one(data: bytes) -> None:
-        global _watching
-        importer.zip_reader.pickle = data
-        _watching = True
-        try:
-            importer.load_pickle("model", "model.pkl")
-        except Exception:  # noqa: BLE001 (what the pickle calls may raise what it likes)
-            pass
-        finally:
-            _watching = False
-        assert not _broken, _broken
-        assert not (GOOD.traces / "called").exists()
-
-    return one
-
-
-TARGETS = ("zip", "members", "manifest", "pickle")
+TARGETS = ("zip", "members", "manifest")
 
 
 def seeds(target: str) -> list[bytes]:
@@ -180,7 +102,7 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([TARGETS.index(each)]) + data for each in TARGETS for data in seeds(each)]
     if target == "zip":
         return small
-    member = {"manifest": MANIFEST, "pickle": PICKLE}.get(target)
+    member = MANIFEST if target == "manifest" else ""
     found = []
     for data in small if member else []:
         with contextlib.suppress(zipfile.BadZipFile, KeyError, ValueError, RuntimeError):
@@ -194,7 +116,7 @@ def main() -> None:
     corpus.mkdir()
     for number, data in enumerate(seeds(target)):
         (corpus / str(number)).write_bytes(data)
-    targets = {"zip": zips, "members": members, "manifest": manifests, "pickle": pickles()}
+    targets = {"zip": zips, "members": members, "manifest": manifests}
 
     def chosen(data: bytes) -> None:
         if data:

@@ -8,7 +8,6 @@ import psutil
 import pytest
 from local_server import TorchServe
 from made_once import folder_of_run, made_once
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from pid_namespaces import in_another_pid_namespace
 from stock_archiver import wrap
 from waiting import wait_for
@@ -77,20 +76,17 @@ def mar(packed: Pack) -> Mar:
         if config:
             config_file = server.root / f"{name}.yaml"
             config_file.write_text(config)
-        wrap(
-            ModelArchiverConfig(
-                model_name=name,
-                handler=str(handler),
-                version=version,
-                serialized_file=str(package),
-                export_path=str(server.store),
-                archive_format=archive_format,
-                extra_files=extra_files,
-                config_file=str(config_file) if config_file else None,
-                force=True,
-            )
+        made = wrap(
+            name,
+            handler,
+            server.store,
+            version,
+            serialized_file=package,
+            archive_format=archive_format,
+            extra_files=extra_files,
+            config_file=config_file,
         )
-        return name if archive_format == "no-archive" else f"{name}.mar"
+        return name if archive_format == "no-archive" else made
 
     return archive
 
@@ -122,19 +118,15 @@ def make_ordinary(
         else:
             (folder / file).write_bytes(content.read_bytes())
     extra = [str(folder / each) for each in files if each not in ("handler.py", model_file, serialized_file)]
-    wrap(
-        ModelArchiverConfig(
-            model_name=name,
-            version=version,
-            handler=str(folder / "handler.py"),
-            model_file=str(folder / model_file) if model_file else None,
-            serialized_file=str(folder / serialized_file) if serialized_file else None,
-            extra_files=",".join(extra) or None,
-            export_path=str(server.store),
-            force=True,
-        )
+    return wrap(
+        name,
+        folder / "handler.py",
+        server.store,
+        version,
+        model_file=model_file and folder / model_file,
+        serialized_file=serialized_file and folder / serialized_file,
+        extra_files=",".join(extra),
     )
-    return f"{name}.mar"
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ class Labelled:
         self.scale = context.model_yaml_config["handler"]["scale"]
         self.version = context.manifest["model"]["modelVersion"]
         tool = context.model_yaml_config["handler"].get("tool")
-        self.tool = importlib.import_module(tool).WORDS if tool else "no tool"
+        self.tool = importlib.import_module(tool).WORD if tool else "no tool"
 
     @torch.inference_mode()
     def handle(self, data: list[dict[str, Any]], _context: Any) -> list[dict[str, Any]]:

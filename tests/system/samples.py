@@ -26,6 +26,15 @@ def linear() -> torch.nn.Module:
     return Linear()
 
 
+class Doubles(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def doubles() -> torch.nn.Module:
+    return Doubles()
+
+
 class Inside:
     """A handler: answers with where it runs, and does what the request says."""
 

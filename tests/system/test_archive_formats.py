@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_server import INTERPOOL, TorchServe
+from system.comparison.weights import wheel
 from system.conftest import HERE, Pack
 from test_archiver_ext.stock import run_stock
 
@@ -95,8 +95,9 @@ def test_both_roads_answer_as_the_unpacked_model(
 def test_a_models_requirements_are_installed_and_found(
     server: TorchServe, packed: Pack, beside: Path, expected: list[dict[str, Any]]
 ) -> None:
-    (beside / "requirements.txt").write_text(f"{_wheel(beside)}\n")
-    (beside / "tool.yaml").write_text("handler:\n  scale: 2.5\n  tool: interpool_test_tool\n")
+    wheel(beside)
+    (beside / "requirements.txt").write_text(f"{beside / 'tiny_dependency-1.0-py3-none-any.whl'}\n")
+    (beside / "tool.yaml").write_text("handler:\n  scale: 2.5\n  tool: tiny_dependency\n")
     run(
         *INTERPOOL, "archive", packed("labelled", "labelled"), "--export-path", server.store,
         "--extra-files", beside / "extra", "-r", beside / "requirements.txt", "-c", beside / "tool.yaml",
@@ -104,22 +105,6 @@ def test_a_models_requirements_are_installed_and_found(
     answer = server.register("labelled.mar")
     assert answer.status == 200, f"{answer.text}\n{server.model_log()[-3000:]}"
     answer = server.predict("labelled", ROWS[0])
-    assert answer.json["tool"] == "from the requirements", answer.text
+    assert answer.json["tool"] == "installed for one model", answer.text
     assert answer.json["label"] == expected[0]["label"]
     assert server.unregister("labelled").status == 200
-
-
-def _wheel(folder: Path) -> Path:
-    """A package that pip can install without a network."""
-    path = folder / "interpool_test_tool-1.0-py3-none-any.whl"
-    info = "interpool_test_tool-1.0.dist-info"
-    files = {
-        "interpool_test_tool.py": "WORDS = 'from the requirements'\n",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: interpool-test-tool\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in files.items():
-            wheel.writestr(name, text)
-        wheel.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
-    return path

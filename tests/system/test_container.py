@@ -197,6 +197,43 @@ def test_it_ends_when_it_is_told_to(running: None) -> None:
     assert _podman("inspect", "--format={{.State.ExitCode}}", NAME).strip() in ("0", "143")
 
 
+def test_the_deployment_of_the_kubernetes_manifest_serves_as_a_pod_of_podman(
+    image: str, models: Path, tmp_path: Path
+) -> None:
+    if shutil.which("catatonit") is None and os.geteuid() == 0:  # each pod's first process
+        packages = ("catatonit", "containernetworking-plugins")
+        subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *packages], check=False)
+    if shutil.which("catatonit") is None:
+        pytest.skip("no catatonit")
+    ports = dict(zip(("8080", "7070", "8082", "9191"), free_ports(4), strict=True))
+    manifest = tmp_path / "interpool.yaml"
+    text = (ROOT / "configs" / "kubernetes" / "interpool.yaml").read_text()
+    text = re.sub(r"image: \S+", f"image: localhost/{image}", text)
+    text = re.sub(r"containerPort: (\d+)", lambda port: f"{port[0]}, hostPort: {ports[port[1]]}", text)
+    manifest.write_text(text.replace("claimName: models", f"claimName: {NAME}-models"))
+    with contextlib.ExitStack() as stack:
+        volume = ("--opt=type=none", "--opt=o=bind", f"--opt=device={models}", f"{NAME}-models")
+        _podman("volume", "create", *volume)
+        stack.callback(_podman, "volume", "rm", "-f", f"{NAME}-models", check=False)
+        stack.callback(_podman, "pod", "rm", "-f", "interpool-pod-0", check=False)
+        _podman("kube", "play", manifest)
+        container = "interpool-pod-0-interpool"
+        pools, inference = (f"http://127.0.0.1:{ports[port]}" for port in ("9191", "8080"))
+        # As the kubelet's probes: podman's would run in the container, which has no programs for them.
+        wait_for(lambda: _get(f"{pools}/ready")[0] == 200, lambda: _podman("logs", container)[-3000:])
+        assert _get(f"{inference}/ping")[0] == 200
+        assert json.loads(_get(f"{inference}/predictions/linear", b"[[1.0, 1.0, 1.0]]")[1]) == [[3.0, 12.0]]
+        may = _podman("exec", container, "cat", "/proc/1/status")
+        assert re.search(r"Seccomp:\s+2", may)
+        assert re.search(r"CapEff:\s+0+\n", may)
+        assert re.search(r"Uid:\s+1000\s", may)
+        assert "Read-only" in _podman("exec", container, "touch", "/file", check=False)
+        began = time.monotonic()
+        _podman("stop", "-t", "90", container)
+        assert time.monotonic() - began < 40
+        assert _podman("inspect", "--format={{.State.ExitCode}}", container).strip() in ("0", "143")
+
+
 def _right_through(address: str) -> bool:
     """Ask for what no other request asks for; True, as AssertionError is raised for any other answer."""
     x = float(next(NUMBERS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -46,6 +47,37 @@ def test_a_score_that_is_not_finite_is_told_from_a_right_one() -> None:
     wrong = {"label": "cat", "scores": {"cat": 0.5, "dog": math.nan}}
     model = demo.Model("m", "sample.json", [], answers=[right, wrong], expected=[right, right])
     assert model.differences() == [0.0, math.inf]
+
+
+def test_commands_are_shown_so_that_a_shell_takes_paths_with_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "BIN", tmp_path / "a check out" / "bin")
+    (tmp_path / "a place").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a place"))
+    server = demo.Server()
+    demo.show_kept(server)
+    shown = capsys.readouterr().out.splitlines()
+    for program, arguments in (("interpool", ["status"]), ("torchserve", ["--stop"])):
+        (line,) = (line for line in shown if line.endswith(" ".join(arguments)))
+        *environment, command, _ = shlex.split(line)
+        assert command == str(tmp_path / "a check out" / "bin" / program)
+        assert [tuple(each.split("=")) for each in environment] == list(server.own_environment.items())
+
+
+def test_what_does_not_stop_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise subprocess.TimeoutExpired("torchserve --stop", 60)
+
+    server = demo.Server()
+    monkeypatch.setattr(server, "stop", stop)  # a real one takes too long on a busy machine only
+    with (
+        subprocess.Popen(["sleep", "60"], env={"TEMP": str(server.tmp)}) as left,
+        pytest.raises(subprocess.TimeoutExpired),
+    ):
+        server.leave(keep_logs=False)
+    assert left.returncode == -signal.SIGKILL
+    assert not server.root.exists()
 
 
 @pytest.mark.long

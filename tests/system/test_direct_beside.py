@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
-import ssl
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -15,11 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import guarded
 import pytest
 from local_server import JSON, Answer, TorchServe, free_ports
 from system.comparison.archive import Archive
 from system.comparison.building import build
 from system.comparison.logs import said
+from system.conftest import Mar, Pack
 from waiting import wait_for
 
 
@@ -194,6 +193,15 @@ def test_a_client_timeout_holds_as_torchserve_has_it_registered(server: Beside, 
     assert server.unregister("expiring").status == 200
 
 
+def test_a_worker_whose_call_the_host_gave_up_serves_again(server: Beside, mar: Mar, packed: Pack) -> None:
+    stuck = mar(server, "stuck", packed("stuck", "stuck"), config="interpool: {call_limit: 0.5}\n")
+    assert server.register(stuck).status == 200
+    wait_for(lambda: server.pooled("stuck", 1), "a worker beside TorchServe's")
+    assert server.ask("/predictions/stuck", {"way": "sleep in C"}).status == 500
+    wait_for(lambda: _answered_by(server, "/predictions/stuck"), "another worker", pause=0.1)
+    assert server.unregister("stuck").status == 200
+
+
 def test_what_the_pool_does_not_have_is_passed_on(server: Beside) -> None:
     server.add("elsewhere", config="interpool: {ordinary: stock}\n")
     assert server.pooled("elsewhere", 0)
@@ -245,10 +253,7 @@ class _Guarded(Beside):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.key, self.certificate = self.root / "key.pem", self.root / "certificate.pem"
-        names = ["-subj", "/CN=localhost", "-keyout", str(self.key), "-out", str(self.certificate)]
-        command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "rsa:2048", *names]
-        subprocess.run(command, check=True, capture_output=True)
+        _, self.certificate = guarded.certified(self.root)
         file = self.root / "config.properties"
         text = file.read_text().replace(self.inference, self.inference.replace("http:", "https:"))
         file.write_text(f"{text}private_key_file=key.pem\ncertificate_file=certificate.pem\n")
@@ -262,25 +267,10 @@ class _Guarded(Beside):
         return Answer(200 if answer.status == 400 else answer.status, answer.body, answer.headers)
 
     def token(self, kind: str) -> str:
-        return str(json.loads((self.root / "key_file.json").read_text())[kind]["key"])
+        return guarded.token(self, kind)
 
     def with_token(self, token: str, method: str, url: str, body: bytes | None = None) -> Answer:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        if body is not None:
-            headers["Content-Type"] = JSON
-        address = urlsplit(url)
-        where = str(address.hostname), address.port
-        trusted = ssl.create_default_context(cafile=str(self.certificate))
-        trusted.check_hostname = False
-        connection = (
-            http.client.HTTPSConnection(*where, timeout=120, context=trusted)
-            if address.scheme == "https"
-            else http.client.HTTPConnection(*where, timeout=120)
-        )
-        with contextlib.closing(connection):
-            connection.request(method, f"{address.path}?{address.query}", body, headers)
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.read(), dict(answer.getheaders()))
+        return guarded.ask(method, url, token=token or None, body=body, certificate=self.certificate)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import guarded
 import pytest
 from local_server import INTERPOOL, JSON, Answer, TorchServe, command_of, free_ports
 from paths import ROOT
@@ -223,21 +224,13 @@ class Guarded(TorchServe):
             return Answer(0, str(error).encode(), {})
 
     def asked(self, kind: str, method: str, url: str, body: bytes | None = None) -> Answer:
-        key = json.loads((self.root / "key_file.json").read_text())[kind]["key"]
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        request = urllib.request.Request(url, body, headers, method=method)
-        try:
-            with urllib.request.urlopen(request) as answer:
-                return Answer(answer.status, answer.read(), answer.headers)
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(error.code, error.read(), error.headers)
+        return guarded.ask(method, url, token=guarded.token(self, kind), body=body)
 
 
 def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Mar) -> None:
-    guarded = Guarded()
-    mar(guarded, "inside", "inside")
-    with guarded as server:
+    made = Guarded()
+    mar(made, "inside", "inside")
+    with made as server:
         url = f"{server.inference}/predictions/inside"
         wait_for(lambda: server.asked("inference", "POST", url, b"{}").status == 200, "the model")
         assert server.request("POST", url, b"{}").status == 400  # TorchServe's for "no token"

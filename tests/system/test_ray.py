@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from clients import Load
 from local_server import free_ports
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from ray_serving import deploy, over_http
 from stock_archiver import wrap
 from waiting import wait_for
@@ -33,12 +32,7 @@ class Handler:
 def make(folder: Path, name: str, factor: int) -> Path:
     handler = folder / f"{name}.py"
     handler.write_text(HANDLER.format(factor=factor))
-    wrap(
-        ModelArchiverConfig(
-            model_name=name, version="1.0", handler=str(handler), export_path=str(folder), force=True
-        )
-    )
-    return folder / f"{name}.mar"
+    return folder / wrap(name, handler, folder)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -19,11 +17,8 @@ import pytest
 from clients import Load
 from local_server import free_ports
 from prometheus_client.parser import text_string_to_metric_families
-from proving import build_archive, make_keys, replace_bytes
 from ray_serving import deploy, make_archive, over_http, own_numbers, replicas
 from waiting import wait_for
-
-from interpool.archiver_ext.verify.signing import sign_archive
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]  # warnings of Ray's own
@@ -277,63 +272,3 @@ def samples(node: dict[str, Any]) -> list[Any]:
     with urllib.request.urlopen(url, timeout=60) as answer:
         said = answer.read().decode()
     return [each for family in text_string_to_metric_families(said) for each in family.samples]
-
-
-def test_only_archives_with_a_right_signature_are_served_and_the_others_say_why(
-    port: int, store: Path
-) -> None:
-    key, public = make_keys(store)
-    other_key, _ = make_keys(store, "other")
-    archives = {}
-    for name in ("right", "unsigned", "other", "changed"):
-        archives[name] = build_archive(store / f"{name}.ptpkg", store / f"{name} ran")
-        if name != "unsigned":
-            sign_archive(archives[name], other_key if name == "other" else key)
-    replace_bytes(archives["changed"], "proving_model.py", b"self.weight.T * 1.0", b"self.weight.T * 2.0")
-    models = {name: str(path) for name, path in archives.items()} | {"ordinary": str(store / "old.mar")}
-    keys = {"INTERPOOL_SIGNATURE_KEYS": str(public)}
-    handle = deploy(
-        models, num_replicas=NODES, ray_actor_options={**ONE_CPU, "runtime_env": {"env_vars": keys}}
-    )
-    wait_for_replicas(NODES)
-    wait_for(lambda: set(handle.models.remote().result(timeout_s=60)["served"]) == {"right"}, "the policy")
-    for _ in range(30):  # whichever replica is asked
-        told = handle.models.remote().result(timeout_s=60)
-        assert set(told["served"]) == {"right"}
-        assert told["refused"].keys() == models.keys() - {"right"}
-        assert json.loads(over_http(port, "right", b"[1.0, 2.0, 3.0]")) == [8.0, 26.0]
-    for name, why in (("unsigned", "sign"), ("other", "sign"), ("changed", "digest"), ("ordinary", "not")):
-        assert why in told["refused"][name], told["refused"][name]
-    assert [name for name in archives if (store / f"{name} ran").exists()] == ["right"]
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        over_http(port, "unsigned", b"[1.0, 2.0, 3.0]")
-
-
-def test_shares_and_call_limits_hold(port: int, store: Path) -> None:
-    two = {**ONE_CPU, "runtime_env": {"env_vars": {"INTERPOOL_INTERPRETERS": "2"}}}
-    archives = {
-        "free": make_archive(store, "free", 1),
-        "shared": make_archive(store, "shared", 1, "interpool: {share: 1}\n"),
-        "limited": make_archive(store, "limited", 1, "interpool: {call_limit: 0.5}\n"),
-    }
-    handle = deploy(
-        {name: str(path) for name, path in archives.items()}, num_replicas=1, ray_actor_options=two
-    )
-    wait_for_replicas(1)
-
-    def spans(model: str) -> list[tuple[float, float]]:
-        asked = [handle.predict.remote(model, {"x": X, "sleep": 0.4}) for _ in range(4)]
-        answers = [json.loads(each.result(timeout_s=60)) for each in asked]
-        return sorted((each["begun"], each["ended"]) for each in answers)
-
-    def overlap(each: list[tuple[float, float]]) -> bool:
-        return any(before[1] > after[0] for before, after in itertools.pairwise(each))
-
-    assert overlap(spans("free"))
-    assert not overlap(spans("shared"))
-    begun = time.monotonic()
-    with pytest.raises(ray.exceptions.RayTaskError, match="answered 500"):
-        handle.predict.remote("limited", {"x": X, "sleep": 60}).result(timeout_s=50)
-    assert time.monotonic() - begun < 30
-    answer = json.loads(handle.predict.remote("limited", {"x": X}).result(timeout_s=60))
-    assert answer["y"] == own_numbers(archives["limited"], X)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import torch
 from local_server import INTERPOOL, JSON, TorchServe
 from system.conftest import Mar, Pack, wait_for_log
+from tensor_bytes import saved
 from waiting import wait_for
 
 
@@ -40,12 +40,6 @@ def _registered(server: TorchServe, archive: str, name: str) -> Iterator[str]:
     assert answer.status == 200, f"{answer.text}\n{server.model_log()[-5000:]}\n{server.host_log()[-5000:]}"
     yield name
     assert server.unregister(name).status == 200
-
-
-def _tensor_file(value: object) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
 
 
 # ---- one host, many workers ----------------------------------------------------------------
@@ -147,7 +141,7 @@ def test_bodies_and_forms_become_arguments(server: TorchServe, echo: str) -> Non
         (b"[1, 2]", f"{JSON}; charset=utf-8", "tensor([1, 2])"),
         ("größe".encode(), "text/plain", "'größe'"),
         (b"\x00\x01", "application/octet-stream", r"b'\x00\x01'"),
-        (_tensor_file(torch.ones(2)), "application/x-unknown", "tensor([1., 1.])"),
+        (saved(torch.ones(2)), "application/x-unknown", "tensor([1., 1.])"),
     ):
         answer = server.post(echo, body, content_type)
         assert answer.status == 200, answer.text
@@ -161,7 +155,7 @@ def test_bodies_and_forms_become_arguments(server: TorchServe, echo: str) -> Non
             "x": (b"[1, 2]", None),
             "text": (b"hi", None),
             "file": (b"\xff\xd8", "image/jpeg"),
-            "tensor": (_tensor_file(torch.ones(1)), "application/octet-stream"),
+            "tensor": (saved(torch.ones(1)), "application/octet-stream"),
         },
     )
     expected_of_the_form = {
@@ -184,7 +178,7 @@ def test_a_bad_input_is_the_clients_fault_and_a_pickle_that_runs_code_is_not_loa
         (b"{nope", JSON, "body is not JSON"),
         (b"[[1.0], [1, 2]]", JSON, "not a rectangular array"),
         (b"[1]", "application/x-www-form-urlencoded", "-H 'Content-Type: application/json'"),
-        (_tensor_file(Evil()), "application/octet-stream", "io.open"),
+        (saved(Evil()), "application/octet-stream", "io.open"),
     ):
         answer = server.post(linear, body, content_type)
         assert message in answer.text

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from local_server import INTERPOOL, Answer, TorchServe, command_of, torchserve
+from clients import Load
+from local_server import INTERPOOL, TorchServe, command_of, torchserve
 from paths import ROOT
 from system.conftest import Mar, wait_for_log
 from waiting import wait_for
@@ -31,26 +29,6 @@ def _register(server: TorchServe, mar: Mar, name: str = "inside", **options: obj
 
 def _is_answered(server: TorchServe, name: str = "inside") -> bool:
     return server.predict(name, {}).status == 200
-
-
-@contextlib.contextmanager
-def _requests_running(server: TorchServe, name: str) -> Iterator[list[Answer]]:
-    """Two clients that ask all the time; gives the answers so far."""
-    answers: list[Answer] = []
-    stop = threading.Event()
-
-    def ask() -> None:
-        while not stop.is_set():
-            answers.append(server.predict(name, {"sleep": 0.02}))
-
-    with ThreadPoolExecutor(2) as threads:
-        jobs = [threads.submit(ask) for _ in range(2)]
-        try:
-            yield answers
-        finally:
-            stop.set()
-        for job in jobs:
-            job.result()
 
 
 def _worker_pids(server: TorchServe) -> set[int]:
@@ -88,18 +66,16 @@ def test_killed_hosts_leave_nothing_behind(mar: Mar) -> None:
         before = counts()
         frontend_fds = server.frontend.num_fds()
         killed: set[int] = set()
-        with _requests_running(server, "inside") as answers:
+        with Load(lambda: server.predict("inside", {"sleep": 0.02}).status, clients=2) as clients:
             for _ in range(2):
                 old = _worker_pids(server)
                 killed.add(server.kill_host())
                 wait_for(lambda old=old: _are_new(server, old), "two new workers")
-                seen = len(answers)
-                wait_for(
-                    lambda seen=seen: any(a.status == 200 for a in answers[seen:]),
-                    "a correct answer again",
-                )
+                seen = clients.answers["200"]
+                wait_for(lambda seen=seen: clients.answers["200"] > seen, "a correct answer again")
         assert len(killed) == 2
-        assert {answer.status for answer in answers} <= {200, 500, 503}
+        assert clients.answers.keys() <= {"200", "500", "503"}
+        assert clients.failures == []
         wait_for(
             lambda: counts() == before,
             lambda: f"the counts {before}, which are {counts()}; the host's log: {server.host_log()}",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from local_server import Answer, TorchServe, torchserve
+from clients import Load
+from local_server import torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
@@ -62,29 +61,6 @@ def _remove(group: Path) -> None:
     wait_for(is_gone, f"{group} to be empty")
 
 
-@contextmanager
-def _asked_all_the_time(server: TorchServe, *names: str) -> Iterator[list[Answer]]:
-    """A client of each model, which asks all the time; gives the answers so far."""
-    answers: list[Answer] = []
-    stop = threading.Event()
-
-    def ask(name: str) -> None:
-        while not stop.is_set():
-            answer = server.predict(name, {"sleep": 0.01})
-            answers.append(answer)
-            assert answer.status == 200, answer.text
-            assert answer.json["model"] == name
-
-    with ThreadPoolExecutor(len(names)) as threads:
-        jobs = [threads.submit(ask, name) for name in names]
-        try:
-            yield answers
-        finally:
-            stop.set()
-        for job in jobs:
-            job.result()
-
-
 def test_the_kernel_does_not_end_the_pool_for_a_model_that_asks_for_memory_without_end(
     mar: Mar, packed: Pack, group: Path
 ) -> None:
@@ -95,12 +71,14 @@ def test_the_kernel_does_not_end_the_pool_for_a_model_that_asks_for_memory_witho
         (host,) = server.hosts()
         (group / "cgroup.procs").write_text(str(host.pid))
         time.sleep(3 * PAUSES_S[1])  # it was in no such group when it last looked how soon it must look again
-        with _asked_all_the_time(server, "one", "two") as answers:
+        names = ["one", "two"]
+        with Load(lambda: [server.predict(name, {"sleep": 0.01}).json["model"] for name in names]) as client:
             for way in ("bytes", "tensors"):
                 answer = server.predict("hungry", {"way": way})
                 assert answer.status in (503, 507), answer.text
-                seen = len(answers)
-                wait_for(lambda seen=seen: len(answers) > seen + 10, "the innocent to be answered")
+                enough = client.answers.total() + 10
+                wait_for(lambda enough=enough: client.answers.total() > enough, "the innocent to be answered")
                 assert server.predict("hungry", {}).text == "well"
+        assert (client.answers.keys(), client.failures) == ({repr(names)}, [])
         assert [each.pid for each in server.hosts()] == [host.pid]
         assert "memory is short" in server.host_log()

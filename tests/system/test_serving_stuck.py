@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clients import Load
 from linked_tree import OTHER_SLOTS, link_cache
-from local_server import Answer, TorchServe, torchserve
+from local_server import TorchServe, torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
@@ -45,23 +45,11 @@ def _is_whole(server: TorchServe) -> bool:
 
 
 @contextmanager
-def _innocent(server: TorchServe) -> Iterator[list[Answer]]:
-    """A client of the innocent model that asks all the time; gives the answers so far."""
-    answers: list[Answer] = []
-    stop = threading.Event()
-
-    def ask() -> None:
-        while not stop.is_set():
-            answers.append(server.predict("innocent", {"sleep": 0.01}, timeout=60))
-
-    with ThreadPoolExecutor(1) as threads:
-        job = threads.submit(ask)
-        try:
-            yield answers
-        finally:
-            stop.set()
-        job.result()
-    assert {answer.status for answer in answers} == {200}
+def _innocent(server: TorchServe) -> Iterator[Load]:
+    """A client of the innocent model that asks all the time, and is always answered."""
+    with Load(lambda: server.predict("innocent", {"sleep": 0.01}, timeout=60).status) as client:
+        yield client
+    assert (client.answers.keys(), client.failures) == ({"200"}, [])
 
 
 def _register(
@@ -92,10 +80,10 @@ def test_a_call_that_torchserve_has_given_up_is_ended_and_others_are_served_mean
     name = way.replace(" ", "-")
     _register(server, mar, packed, name)
     retired = _count(server, "retired")
-    with _innocent(server) as answers:
+    with _innocent(server) as client:
         assert server.predict(name, {"way": way}).status == 500
-        seen = len(answers)
-        wait_for(lambda: len(answers) > seen + 10, "answers meanwhile")
+        seen = client.answers.total()
+        wait_for(lambda: client.answers.total() > seen + 10, "answers meanwhile")
         _answers_again(server, name)
         if way in NATIVE:
             wait_for(

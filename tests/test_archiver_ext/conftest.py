@@ -10,6 +10,7 @@ from made_once import folder_of_run, made_once
 from test_archiver_ext.shop import write_shop
 
 from interpool.archiver_ext import pack
+from interpool.archiver_ext.packing.decide import distributions
 
 Write = Callable[[dict[str, str]], Path]
 
@@ -43,6 +44,20 @@ def importable(project: Write, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writ
     yield write
     for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def fresh_metadata() -> Iterator[None]:
+    """What is installed is looked up once; here more is, for a while."""
+    kept = [each for each in vars(distributions).values() if hasattr(each, "cache_clear")]
+
+    def forget() -> None:
+        for each in kept:
+            each.cache_clear()
+
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -35,5 +35,6 @@ def test_the_public_names_are_there_and_stay_what_they_are() -> None:
         assert archiver_ext.VerifyReport.__name__ == "VerifyReport"
         assert callable(archiver_ext.verify_archive)
         assert callable(archiver_ext.report_of)
+        assert callable(archiver_ext.manifest_schema)
     with pytest.raises(AttributeError, match="no attribute 'unpack'"):
         archiver_ext.unpack  # noqa: B018

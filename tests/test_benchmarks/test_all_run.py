@@ -57,10 +57,10 @@ SMALL = {
         ],
     ),
     "rest": Small(
-        ["--rounds=1", "--seconds=0.3", "--warm=0.1", "--workers=2", "--clients=8", "--batch=1"],
+        ["--rounds=1", "--seconds=0.3", "--warm=0.1", "--only=2 workers, 8 clients"],
         [
             f"{case}, 2 workers, 8 clients: {server}"
-            for case in ("tiny", "empty", "1 MB")
+            for case in ("tiny", "tiny, batches of 8", "empty", "1 MB")
             for server in ("stock", "pool", "at once", "bound")
         ],
     ),

@@ -1,32 +1,23 @@
-"""The libraries benchmark: what it writes down."""
+"""The table of libraries that were tried: on its page, and as raw numbers."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import json
 
-import pytest
+from paths import ROOT
 
-from benchmarks.libraries import benchmark
-from benchmarks.shared import report
-from interpool.native.diagnostics.run_trial import Status, Verdict
+from benchmarks.libraries import benchmark as libraries
 
 
-@pytest.mark.parametrize("status", Status)
-def test_what_is_known_stays_where_a_run_says_nothing_of_the_libraries(
-    status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = {"PAGE": tmp_path / "page.md", "KNOWN": tmp_path / "known.json", "RAW": tmp_path / "raw.json"}
-    before = "<!-- libraries: begin (scripts/bench libraries) -->\nas it was\n<!-- libraries: end -->\n"
-    for name, path in written.items():
-        path.write_text(before)
-        monkeypatch.setattr(benchmark, name, path)
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(benchmark, "tried", lambda library: ("1.0", Verdict(library.call, status, "why")))
-    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--environment", sys.prefix])
-    monkeypatch.setenv("PYTHONPATH", "")  # the benchmark sets it
-    with pytest.raises(SystemExit) as ended:
-        benchmark.main()
-    says = status in (Status.COMPUTES, Status.HOST, Status.ONE, Status.NEVER)
-    assert ended.value.code == (report.PASSED if says else report.FAILED)
-    assert [path.read_text() != before for path in written.values()] == [says] * 3
+def test_the_page_and_the_raw_numbers_have_every_library() -> None:
+    page = (ROOT / "docs/extensions.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / "docs/benchmarks/libraries.json").read_text(encoding="utf-8"))
+    raw = {each["distribution"]: each for each in found["libraries"]}
+    assert raw.keys() == {library.distribution for library in libraries.LIBRARIES}, (
+        "run scripts/bench libraries"
+    )
+    for library in libraries.LIBRARIES:
+        name = f"{libraries.bare(library.distribution)} {raw[library.distribution]['version']}".strip()
+        assert f"\n| {name} | {library.what} |" in page, "run scripts/bench libraries"
+        assert raw[library.distribution]["call"] == library.call
+    assert f"`scripts/bench libraries` on {found['date']} with" in page

@@ -1,4 +1,4 @@
-"""The scaling benchmark: by what it judges, what it draws, and that it measures each way."""
+"""The scaling benchmark: what it draws, and that it measures each way."""
 
 from __future__ import annotations
 
@@ -11,39 +11,7 @@ import pytest
 from bench import measured
 from paths import ROOT
 
-from benchmarks.scaling import suite
 from benchmarks.shared import shared_python
-
-SCALING = {
-    "model": "m",
-    "graph": "trace",
-    "rates": {
-        "interpreters": {1: [100.0, 110.0], 2: [190.0, 200.0]},
-        "one interpreter": {1: [100.0, 100.0], 2: [80.0, 100.0]},
-        "graph": {1: [100.0, 100.0], 2: [200.0, 200.0]},
-        "processes": {1: [100.0, 100.0], 2: [200.0, 200.0]},
-        "forked processes": {1: [100.0, 100.0], 2: [200.0, 200.0]},
-    },
-}  # fmt: skip
-
-
-def test_scaling_is_judged_by_what_the_same_number_of_processes_reach() -> None:
-    small, big = (
-        suite.Curves(**SCALING, cpu={"processes": {1: [seconds]}})  # type: ignore[arg-type]
-        for seconds in (0.001, 0.1)
-    )
-    bars, control = suite.judged([small, big], 2)
-    assert control == pytest.approx(1.0)
-    found = {bar.name.partition(" (")[0]: bar.ratio for bar in bars}
-    assert found == {
-        "interpreters over processes, mean of all models": pytest.approx(0.975),
-        "interpreters over processes, the least of all models": pytest.approx(0.975),
-        "interpreters over one interpreter, small models": pytest.approx(
-            (190 / 80 + 2) / 2
-        ),  # of the small one
-        "interpreters over TorchScript, big models": pytest.approx(0.975),  # of the big one
-    }
-    assert [bar.met for bar in bars] == [True, True, True, False]
 
 
 def test_processes_can_run_the_shared_library_of_a_python_that_has_python_linked_in(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The serving benchmark: it checks answers, and keeps what it measured."""
+"""The serving benchmark: what it measured is kept."""
 
 from __future__ import annotations
 
@@ -9,55 +9,37 @@ from typing import Any
 import pytest
 from bench import measured
 
-from benchmarks.serving import benchmark as serving
-from benchmarks.serving import models
-from benchmarks.serving.frameworks import FRAMEWORKS, PACKED, STOCK
-
-
-def figures(rate: float, memory: float, scaled: float) -> serving.Figures:
-    """Of two rounds with two and with eight workers."""
-    return serving.Figures(
-        first_s=[3.0, 5.0],
-        another_s=[1.0, 1.0],
-        scaled_s=[scaled, scaled],
-        rate={count: [rate * count, rate * count] for count in (2, 8)},
-        p50_ms={count: [1.0, 2.0] for count in (2, 8)},
-        p99_ms={count: [4.0, 4.0] for count in (2, 8)},
-        workers_mb={count: [memory * count, memory * count] for count in (2, 8)},
-        frontends_mb={count: [100.0, 100.0] for count in (2, 8)},
-    )
-
-
-def found() -> serving.Found:
-    return serving.Found(
-        figures={"small": {PACKED: figures(95.0, 10.0, 0.2), STOCK: figures(100.0, 160.0, 2.0)}}
-    )
-
-
-def test_interpool_is_judged_by_stock_torchserve_in_the_same_rounds() -> None:
-    bars = {bar.name: bar for bar in serving.bars_of(found(), [2, 8])}
-    assert bars[f"small: {PACKED}'s rate over stock's"].ratio == pytest.approx(0.95)
-    assert bars[f"small: stock's workers' memory over {PACKED}'s"].ratio == pytest.approx(16)
-    assert bars[f"small: stock's 1 to 8 workers over {PACKED}'s"].ratio == pytest.approx(10)
-    assert all(bar.met for bar in bars.values())
-
-
-def test_a_pool_that_fails_misses_a_bar() -> None:
-    results = serving.Found(failed={PACKED: "small: WrongAnswerError: no"})
-    (bar,) = serving.bars_of(results, [2])
-    assert not bar.met
+from benchmarks.serving import answers, models, tensors
+from benchmarks.serving.frameworks import FRAMEWORKS, MOSEC, PACKED, Program, posted
 
 
 def test_a_wrong_answer_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
     right = models.build("small").answer(models.REQUEST)
     for said, wrong in ((right, False), ({"y": [0.5] * 16}, True)):
         body = json.dumps(said).encode()
-        monkeypatch.setattr(serving, "ask", lambda _url, _request, body=body: (body, json.loads(body)))
+        monkeypatch.setattr(answers, "ask", lambda _url, _request, body=body: (body, json.loads(body)))
         if wrong:
-            with pytest.raises(serving.WrongAnswerError, match="which is not"):
-                serving.right_answer("small", "http://nowhere")
+            with pytest.raises(answers.WrongAnswerError, match="which is not"):
+                answers.right_answer("small", "http://nowhere")
         else:
-            assert serving.right_answer("small", "http://nowhere") == body
+            assert answers.right_answer("small", "http://nowhere") == body
+
+
+def test_a_request_travels_in_a_tensor_to_servers_of_that_protocol_only() -> None:
+    plain, in_a_tensor = (
+        json.loads(posted(f"http://nowhere{path}", models.REQUEST))
+        for path in ("/predict", "/v2/models/served/infer")
+    )
+    assert plain == models.REQUEST
+    (tensor,) = in_a_tensor["inputs"]
+    assert tensors.unwrapped({"outputs": [{"data": tensor["data"]}]}) == models.REQUEST
+
+
+def test_servers_that_have_one_model_are_started_once_for_each() -> None:
+    several = {
+        name for name, each in FRAMEWORKS.items() if not isinstance(each, Program) or each.kind.several
+    }
+    assert FRAMEWORKS.keys() - several == {"FastAPI", "granian", "LitServe", MOSEC, "BentoML"}
 
 
 def run(results: Path, *arguments: str) -> tuple[dict[str, Any], str]:
@@ -82,3 +64,28 @@ def test_serving_measures_every_framework_over_http(tmp_path: Path) -> None:
     assert result["failed"] == {}
     for by_name in result["figures"].values():
         assert list(by_name) == list(FRAMEWORKS)
+
+
+def check_together(results: Path, count: int, *arguments: str) -> None:
+    """Run several models at once with two workers each; look at what is kept."""
+    result, _ = run(results, "--together", str(count), "--workers", "2", *arguments)
+    assert result["failed"] == {}
+    assert result["benchmark"] == "serving-models"
+    for by_name in result["figures"].values():
+        for name, each in by_name.items():
+            framework = FRAMEWORKS[name]
+            own = isinstance(framework, Program) and not framework.kind.several
+            assert each["servers"] == (count if own else 1)
+            assert all(len(each[what]) == 1 for what in ("first_s", "all_s", "rate", "mb"))
+            assert each["all_s"] >= each["first_s"]
+            assert min(*each["first_s"], *each["rate"], *each["mb"]) > 0
+
+
+@pytest.mark.long
+def test_serving_measures_two_models_at_once_in_a_pool(tmp_path: Path) -> None:
+    check_together(tmp_path, 2, "--only", "small", "bert", "--frameworks", PACKED)
+
+
+@pytest.mark.long
+def test_serving_measures_two_models_at_once_in_every_framework(tmp_path: Path) -> None:
+    check_together(tmp_path, 2)

@@ -407,11 +407,11 @@ def test_a_shells_completion_is_printed_and_completes_commands_and_options(shell
     assert "--watch" in complete("complete", "interpool status --wa", "2")
 
 
-@pytest.mark.parametrize("arguments", [["--direct"], ["--direct="]])
+@pytest.mark.parametrize("arguments", [["--direct"], ["--direct="], ["--direct", "--foreground"]])
 def test_serve_refuses_a_direct_address_that_is_missing(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, ["serve", *arguments])
     assert result.exit_code == 2
-    assert "--direct needs an address: HOST:PORT" in result.stderr
+    assert "--direct needs an address: HOST:PORT, or unix:/PATH" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--direct", "nowhere"], ["--direct=unix:relative"]])

@@ -53,6 +53,8 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["doctor", "--mar", "zip.mar"], 5, "zip.mar holds no MAR-INF/MANIFEST.json"),
         (["doctor", "--mar", "empty"], 1, "empty holds no MAR-INF/MANIFEST.json"),
         (["run", "zip.mar"], 5, "zip.mar holds no MAR-INF/MANIFEST.json"),
+        (["run", "FILE", "--batch-size=3000000000"], 5, "`--batch-size` cannot be 3000000000"),
+        (["run", "FILE", "--client-timeout=nan"], 5, "`--client-timeout` cannot be nan"),
         (["run", "=FILE"], 5, "there is no archive =FILE"),
         (["run", TOO_LONG], 1, f"cannot use {TOO_LONG}: File name too long. Correct the path"),
     ],
@@ -90,14 +92,6 @@ def test_a_cache_that_is_a_file_does_not_look_empty(monkeypatch: pytest.MonkeyPa
     done = run("cache")
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"cannot use {tmp_path / 'FILE'}: Not a directory" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["serve", "status"])
-def test_a_runtime_directory_that_its_user_may_not_use_is_refused(tmp_path: Path, command: str) -> None:
-    (tmp_path / "runtime").mkdir(mode=0o500)
-    done = run(command)
-    assert done.exit_code == 5
-    assert f"chmod 700 {tmp_path / 'runtime'}, or set INTERPOOL_RUNTIME_DIR" in done.stderr
 
 
 def test_a_file_in_the_runtime_directorys_place_is_not_to_be_removed(

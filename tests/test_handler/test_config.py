@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import settings_tables
 import yaml
 from extracted import extracted
 from paths import ROOT
 
 from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, is_refused, startup_timeout
+from interpool.handler.described import described
 from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
 from interpool.handler.frontend.shim import OTHER_VARIABLES, SETTINGS
 from interpool.handler.obstacles import obstacles
@@ -194,8 +194,7 @@ def test_every_variable_in_the_tree_is_known_and_documented_if_a_user_may_set_it
     known = SETTINGS | OTHER_VARIABLES
     assert {name: path for name, path in found.items() if name not in known} == {}
     assert known - found.keys() == set()  # nobody reads them any more
-    documented = [*settings_tables.rows(HostSettings), *settings_tables.rows(OtherVariables)]
-    assert {f"`{name}`" for name in SETTINGS} == {row[0] for row in documented}
+    assert {each.name for each in (*described(HostSettings), *described(OtherVariables))} == SETTINGS
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -129,4 +130,10 @@ def test_settings_that_need_a_process_are_found(model: Path, configuration: str,
 def test_one_of_torchserves_own_handlers_has_no_obstacles(model: Path) -> None:
     manifest = {"model": {"modelName": "m", "handler": "image_classifier"}}
     (model / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
+    assert obstacles(model) == []
+
+
+def test_a_pipe_in_the_place_of_the_handler_is_not_waited_for(model: Path) -> None:
+    (model / "handler.py").unlink()
+    os.mkfifo(model / "handler.py")
     assert obstacles(model) == []

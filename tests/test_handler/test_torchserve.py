@@ -84,4 +84,4 @@ def test_the_shim_knows_the_same_torchserve() -> None:
 
 def test_a_load_command_is_read_as_it_is_written() -> None:
     command = torchserve.load_command("prix", "/models/é", "handler.py", batch_size=8)
-    assert torchserve.named_in_load_command(command) == ("prix", 8)
+    assert torchserve.name_in_load_command(command) == "prix"

@@ -61,7 +61,13 @@ def answer_from_archives(jobs: list[tuple[Path, Path]]) -> list[list[Any]]:
         jobs: archives, and the folders with the stock answers.
     """
     described = [{"archive": str(archive), "stock": str(folder)} for archive, folder in jobs]
-    command = [sys.executable, "-W", "ignore", SUPPORT / "packaged_answer.py", json.dumps(described)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        Path(__file__).with_name("packaged_answer.py"),
+        json.dumps(described),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return [each["differences"] for each in json.loads(done.stdout.splitlines()[-1])]

@@ -173,7 +173,7 @@ def reference(name: str) -> list[dict[str, Any]]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout)["answers"]
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
     return answers
 
 

@@ -193,27 +193,6 @@ def test_an_unloaded_object_of_a_package_is_made_anew(manager: InterpreterManage
         assert session.self(torch.ones(4)).to_value().tolist() == [5.0] * 4  # as long as it lasts
 
 
-def test_a_call_under_way_outlives_the_unloading(manager: InterpreterManager) -> None:
-    moved = manager.create_movable(torch.nn.Linear(3, 3))
-    stop = threading.Event()
-
-    def unload() -> None:
-        while not stop.is_set():
-            moved.unload()
-
-    def call() -> None:
-        for _ in range(200):
-            assert moved(torch.ones(3)).shape == (3,)
-
-    thread = threading.Thread(target=unload)
-    thread.start()
-    try:
-        together([call] * 4)
-    finally:
-        stop.set()
-        thread.join()
-
-
 def test_an_object_that_pickle_refuses_is_named(
     manager: InterpreterManager, session: InterpreterSession
 ) -> None:

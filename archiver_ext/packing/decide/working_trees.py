@@ -51,9 +51,9 @@ class WorkingTrees:
         """
         if not path.is_absolute() and not path.exists():
             return None  # such as "<string>", or "_classes.py" of torch.classes
-        found = path.resolve()
+        found = _resolved(str(path)) if path.is_absolute() else str(path.resolve())
         self._packages()
-        above = str(found)
+        above = found
         while above:
             if base := self._bases.get(above):
                 return base
@@ -145,11 +145,24 @@ def _places(module: ModuleType) -> list[Path]:
     return packages or [Path(each).resolve() for each in list(module.__path__) if isinstance(each, str)]
 
 
-def is_below(path: Path, root: Path) -> bool:
+@cache
+def _resolved(path: str) -> str:
+    """Return an absolute path without links, as realpath does, which reads the links of each folder anew."""
+    folder, name = os.path.split(path)
+    found = os.path.join(_resolved_folder(folder), name)
+    return os.path.realpath(found) if name == ".." or os.path.islink(found) else found
+
+
+@cache
+def _resolved_folder(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def is_below(path: Path | str, root: Path) -> bool:
     """Return whether a resolved path is below a resolved directory, and not installed there."""
     # is_relative_to is too slow to call for each module of the process.
     found, above = os.path.join(path, ""), os.path.join(root, "")
-    if not found.startswith(above) or _INSTALLED_DIRECTORIES.intersection(path.relative_to(root).parts):
+    if not found.startswith(above) or _INSTALLED_DIRECTORIES.intersection(found[len(above) :].split("/")):
         return False
     # Python itself may be in the project, where conda and uv can install it.
     return not any(found.startswith(each) and not above.startswith(each) for each in _standard_library())

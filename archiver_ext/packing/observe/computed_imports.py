@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType, ModuleType
 
-_IMPORT_STATEMENT = dis.opmap["IMPORT_NAME"]
+# From 3.15 on, the first use of a lazily imported name imports it.
+_USES = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_FROM")
+_STATEMENTS = {dis.opmap[name] for name in ("IMPORT_NAME", *(_USES if sys.version_info >= (3, 15) else ()))}
 
 
 class ComputedImports:
@@ -72,4 +74,4 @@ class ComputedImports:
 
 
 def _is_statement(frame: FrameType) -> bool:
-    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_STATEMENT
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] in _STATEMENTS

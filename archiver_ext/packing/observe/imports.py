@@ -29,7 +29,8 @@ class ImportSite:
             fail.
         dynamic: an ``importlib.import_module`` call with a literal name. A relative name needs
             ``__package__``, a literal, or a package's ``__name__`` as its package.
-        lazy: in a function's body, so that importing the module does not run it.
+        lazy: in a function's body, or a ``lazy import`` of Python 3.15, so that importing the module does not
+            run it.
     """
 
     modules: tuple[str, ...]
@@ -65,6 +66,7 @@ class _Walker:
         self._lines = lines
 
     def walk(self, node: ast.AST, guarded: bool, lazy: bool) -> Iterator[ImportSite]:
+        lazy = lazy or bool(getattr(node, "is_lazy", 0))
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield self._site(node, (alias.name,), guarded, lazy)

@@ -10,11 +10,11 @@ import inspect
 import linecache
 import os
 import sys
-import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interpool.archiver_ext.packing.observe.own_work import OwnWork
 from interpool.archiver_ext.packing.observe.stacks import stack_of
 from interpool.archiver_ext.source_lines import frame_line
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from interpool.archiver_ext.packing.decide.working_trees import WorkingTrees
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKING = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _COMPILED = (".pyc", ".pyi")
 _SHOWING_SOURCES = (linecache.__file__, inspect.__file__)
 _CACHES = "__pycache__"
@@ -47,7 +48,7 @@ class OpenedFiles:
         self.outside: dict[str, str] = {}
         self._rules = rules
         self._phase = ""
-        self._thread = threading.local()
+        self._own_work = OwnWork()
         sys.addaudithook(self._hook)
 
     @contextmanager
@@ -68,19 +69,17 @@ class OpenedFiles:
             self._phase = ""
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self._phase or event not in ("open", "ctypes.dlopen") or getattr(self._thread, "busy", False):
+        if not self._phase or event not in ("open", "ctypes.dlopen") or self._own_work.is_running:
             return
-        self._thread.busy = True  # this code opens files, too
-        try:
+        with self._own_work.running(), suppress(OSError, ValueError):  # what is not a path
             self._note(args[0], args[2] if event == "open" else 0, sys._getframe(1))
-        except (OSError, ValueError):
-            pass  # not a path
-        finally:
-            self._thread.busy = False
 
     def _note(self, name: Any, flags: Any, frame: FrameType | None) -> None:
         if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):
             return
+        asker = _beyond_standard_library(frame)
+        if asker is not None and asker.f_code.co_filename.startswith(_PACKING):
+            return  # what is installed is looked up while the model is watched
         path = Path(os.path.abspath(os.fsdecode(name)))
         if path.suffix == ".pyc" and _is_cache(path):
             path = Path(importlib.util.source_from_cache(str(path)))
@@ -97,7 +96,7 @@ class OpenedFiles:
             name = trees.member(_below_links(path, trees))
             found = self.hidden if _is_hidden(name) else self.inside
             found.setdefault(name, frame_line(owner, trees.shown))
-        elif owner is _beyond_standard_library(frame) and not path.resolve().is_relative_to("/proc"):
+        elif owner is asker and not path.resolve().is_relative_to("/proc"):
             self.outside.setdefault(str(path.resolve()), frame_line(owner, trees.shown))
 
 

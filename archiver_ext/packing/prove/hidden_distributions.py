@@ -14,19 +14,20 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def hide_distributions(hides: Callable[[FrameType, metadata.Distribution], bool]) -> None:
-    """Make ``importlib.metadata`` pass over distributions.
+def hide_distributions(module: Any, hides: Callable[[FrameType, metadata.Distribution], bool]) -> None:
+    """Make ``importlib.metadata``, or its backport, pass over distributions.
 
     Args:
+        module: ``importlib.metadata`` or ``importlib_metadata``.
         hides: returns whether a distribution is hidden from a caller, given by its frame.
     """
-    discover = metadata.Distribution.discover.__func__  # type: ignore[attr-defined]
+    discover = module.Distribution.discover.__func__
 
     def discover_others(cls: type[metadata.Distribution], /, **given: Any) -> Iterator[metadata.Distribution]:
         caller = sys._getframe(1)
         return (found for found in discover(cls, **given) if not hides(caller, found))
 
-    metadata.Distribution.discover = classmethod(discover_others)  # type: ignore[assignment]
+    module.Distribution.discover = classmethod(discover_others)
 
 
 def top_levels(found: metadata.Distribution) -> set[str]:

@@ -10,17 +10,16 @@ import glob
 import linecache
 import os
 import sys
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from interpool.archiver_ext.packing.decide.project_data import holds_data
+from interpool.archiver_ext.packing.observe.own_work import OwnWork
 from interpool.archiver_ext.packing.observe.stacks import stack_of
 from interpool.archiver_ext.source_lines import source_line
 from interpool.archiver_ext.tracebacks import is_packaged, name_in_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import FrameType
 
@@ -45,11 +44,13 @@ class MissingFiles:
         self._hidden = hidden
         self._asked: dict[str, str] = {}
         self._refused: dict[str, str] = {}
-        self._thread = threading.local()
+        self._own_work = OwnWork()
         stat = os.stat
 
         def noted_stat(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
-            self._note(path, sys._getframe(1))
+            caller = sys._getframe(1)
+            if caller.f_code.co_filename != linecache.__file__:  # torch formats its stack at each seed
+                self._note(path, caller)
             return stat(path, *args, **kwargs)
 
         os.stat = noted_stat
@@ -67,7 +68,7 @@ class MissingFiles:
             Names in the form of ``--data``, with the line that searched for each.
         """
         asked, self._asked = self._asked, {}
-        with self._unseen():
+        with self._own_work.running():
             return _missing(asked, folder, project)
 
     def refused(self) -> dict[str, str]:
@@ -84,9 +85,9 @@ class MissingFiles:
             self._note(args[0], sys._getframe(1), args[2] if event == "open" else 0)
 
     def _note(self, path: Any, frame: FrameType | None, flags: Any = 0) -> None:
-        if getattr(self._thread, "busy", False) or not isinstance(path, (str, bytes, os.PathLike)):
+        if self._own_work.is_running or not isinstance(path, (str, bytes, os.PathLike)):
             return
-        with self._unseen():
+        with self._own_work.running():
             # From 3.14 on, pathlib lists "folder/".
             name, line = os.path.normpath(os.fsdecode(path)), self._line(frame)
             if line:
@@ -96,15 +97,6 @@ class MissingFiles:
                 return
             self._refused[name] = line
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-    @contextmanager
-    def _unseen(self) -> Iterator[None]:
-        """Record nothing during the block, in which this code searches for files itself."""
-        self._thread.busy = True
-        try:
-            yield
-        finally:
-            self._thread.busy = False
 
     def _is_archives(self, frame: FrameType | None) -> bool:
         """Return whether an archive searches, and not the import system, a traceback or the server's code."""

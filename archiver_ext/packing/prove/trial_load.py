@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
     from importlib import metadata
     from types import FrameType, ModuleType, TracebackType
 
-    from interpool.archiver_ext.verify.serving_side import FoundRequest
+    from interpool.archiver_ext.verify.serving_side import FoundRequest, ServeCheck
     from interpool.native.archive.format import Manifest, SelfTest
 
+_BACKPORT = "importlib_metadata"
 _FIND_SPEC = importlib.util.find_spec.__code__
 
 
@@ -183,6 +185,9 @@ def trial_load(job: TrialJob, blocker: Blocker, searched: MissingFiles) -> Trial
         importer = HermeticImporter(PyTorchFileReader(str(archive)), str(archive), manifest)
         for package in blocker.let_through_by_archive:
             _take_from_outside(importer, package)
+        backport = manifest["modules"].get(_BACKPORT)
+        if backport is not None and backport["action"] != "mock":
+            hide_distributions(importer.import_module(_BACKPORT), partial(blocker.hides, _folders(job)))
         entry = importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE)
         if manifest["self_test"] is None:
             return None
@@ -219,7 +224,7 @@ def _serve_check(
     importer: HermeticImporter, manifest: Manifest, test: SelfTest
 ) -> TrialFailure | FoundRequest:
     entry, held = manifest["entry"], importer.load_pickle(test["package"], test["resource"])
-    checked = serving_side().find_request(
+    checked: ServeCheck = serving_side().find_request(
         lambda: importer.load_pickle(ENTRY_PACKAGE, ENTRY_RESOURCE),
         entry["kind"],
         held,
@@ -329,7 +334,7 @@ def try_archive(job: TrialJob) -> Iterator[TrialResult]:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != job.root]
     blocker = Blocker(job.project, job.left_out, job.installed, job.extern)
     sys.meta_path.insert(0, blocker)
-    hide_distributions(partial(blocker.hides, _folders(job)))
+    hide_distributions(importlib.metadata, partial(blocker.hides, _folders(job)))
     yield try_all(job, blocker)
 
 

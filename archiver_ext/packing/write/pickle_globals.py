@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interpool.archiver_ext.pickle_reading import globals_of
-from interpool.native.archive.pickle_policy import is_external
+from interpool.native.archive.pickle_names import is_external
 from interpool.native.archive.reader import read_member, read_records
 
 if TYPE_CHECKING:

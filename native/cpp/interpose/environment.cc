@@ -62,7 +62,7 @@ class Environment {
     char* const text = entry(name, value);
     bool there = false;
     for (size_t i = 0; i < size; ++i) {
-      if (names(environ[i], name)) {
+      if (names(array_[i], name)) {
         if (!overwrite) {
           return;
         }
@@ -80,7 +80,7 @@ class Environment {
       }
     }
     if (size + 1 >= capacity_) {
-      move(size);
+      move(array_.get(), size);
     }
     // The array ends with zeros: a reader sees the end here, or the entry and the end behind it.
     store(size, text);
@@ -89,16 +89,17 @@ class Environment {
   void unset(std::string_view name) {
     const std::lock_guard lock(mutex_);
     const size_t size = owned();
+    char* const* const entries = array_.get();
     char* const* const stays =
-        std::find_if_not(environ, environ + size, [name](const char* text) { return names(text, name); });
-    if (stays == environ + size) {
+        std::find_if_not(entries, entries + size, [name](const char* text) { return names(text, name); });
+    if (stays == entries + size) {
       remove_all(size);
       return;
     }
     for (size_t i = 0; i < size; ++i) {
-      if (names(environ[i], name)) {
+      if (names(entries[i], name)) {
         // The entry before it, which readers have met already. No end moves: execve counts before it reads.
-        store(i, i > 0 ? environ[i - 1] : *stays);
+        store(i, i > 0 ? entries[i - 1] : *stays);
       }
     }
   }
@@ -109,9 +110,9 @@ class Environment {
   }
 
  private:
-  static size_t count() {
+  static size_t count(char* const* entries) {
     size_t size = 0;
-    while (environ != nullptr && environ[size] != nullptr) {
+    while (entries != nullptr && entries[size] != nullptr) {
       ++size;
     }
     return size;
@@ -127,32 +128,35 @@ class Environment {
     return const_cast<char*>(entries_.insert(std::move(text)).first->c_str());
   }
 
-  static void store(size_t place, char* text) { __atomic_store_n(&environ[place], text, __ATOMIC_RELEASE); }
+  // In this one's array: `environ` may lead to another one, if a library calls glibc's own setenv meanwhile.
+  void store(size_t place, char* text) { __atomic_store_n(&array_[place], text, __ATOMIC_RELEASE); }
 
-  static void remove_all(size_t size) {
+  void remove_all(size_t size) {
     for (; size > 0; --size) {
       store(size - 1, nullptr);
     }
   }
 
   // Told by what is there, as others' unsetenv may have moved entries in this array.
-  static bool is_repeated(size_t place, size_t size) {
-    return std::count(environ, environ + size, environ[place]) > 1;
+  bool is_repeated(size_t place, size_t size) const {
+    return std::count(array_.get(), array_.get() + size, array_[place]) > 1;
   }
 
   // How many entries there are, in an array of this one's.
   size_t owned() {
-    const size_t size = count();
-    if (environ == nullptr || environ != array_.get()) {
-      move(size);
+    char* const* const there = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
+    const size_t size = count(there);
+    if (there == nullptr || there != array_.get()) {
+      move(there, size);
     }
     return size;
   }
 
-  void move(size_t size) {
+  // Into an array with more room.
+  void move(char* const* entries, size_t size) {
     const size_t capacity = 2 * size + kRoom;
     auto fresh = std::make_unique<char*[]>(capacity);
-    std::copy_n(environ, size, fresh.get());
+    std::copy_n(entries, size, fresh.get());
     const auto now = Clock::now();
     while (!old_.empty() && now - old_.front().first > kReaders) {
       old_.pop_front();

@@ -60,7 +60,11 @@ class Batch {
     write(name);
     for (const auto& [key, value] : py::cast<py::dict>(request[1])) {
       write(bytes_of(key.ptr()));
-      write_text(bytes_of(value.ptr()));
+      if (py::isinstance<py::str>(value)) {
+        write(py::cast<std::string_view>(value));
+      } else {
+        write_text(bytes_of(value.ptr()));
+      }
     }
     write_int(kEndOfList);
     for (const py::handle each : py::cast<py::list>(request[2])) {

@@ -15,6 +15,12 @@ namespace {
 // Written once, by adopt_torch_python.
 std::atomic<const TorchPythonSymbols*> library{nullptr};
 
+// torch's symbols, once its classes are there; before, null.
+const TorchPythonSymbols* classes() {
+  const TorchPythonSymbols* torch = library.load();
+  return torch != nullptr && *torch->tensor_class != nullptr ? torch : nullptr;
+}
+
 }  // namespace
 
 void adopt_torch_python(int interpreter, const std::string& path) {
@@ -31,12 +37,14 @@ void adopt_torch_python(int interpreter, const std::string& path) {
 }
 
 void require_torch() {
-  checked(PyImport_ImportModule("torch"));
+  if (classes() == nullptr) {  // an import that finds the module takes longer than to wrap a tensor
+    checked(PyImport_ImportModule("torch"));
+  }
 }
 
 bool is_tensor(PyObject* object) {
-  const TorchPythonSymbols* torch = library.load();
-  if (torch == nullptr || *torch->tensor_class == nullptr) {
+  const TorchPythonSymbols* torch = classes();
+  if (torch == nullptr) {
     return false;
   }
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
@@ -53,8 +61,8 @@ bool is_tensor(PyObject* object) {
 }
 
 const at::Tensor* any_tensor_of(PyObject* object) {
-  const TorchPythonSymbols* torch = library.load();
-  if (torch == nullptr || *torch->tensor_class == nullptr ||
+  const TorchPythonSymbols* torch = classes();
+  if (torch == nullptr ||
       PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(*torch->tensor_class)) == 0) {
     return nullptr;
   }

@@ -1,5 +1,5 @@
 // What is CPython's own affair and code depends on, besides its API. The layouts are those
-// of 3.11 to 3.14, with a GIL.
+// of 3.11 to 3.15, with a GIL.
 #pragma once
 
 #include <cstddef>

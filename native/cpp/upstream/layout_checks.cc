@@ -11,8 +11,8 @@
 
 namespace interpool {
 
-static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030F0000,
-              "the layouts in cpython.h are those of CPython 3.11 to 3.14: look at them for this version");
+static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x03100000,
+              "the layouts in cpython.h are those of CPython 3.11 to 3.15: look at them for this version");
 #ifdef Py_GIL_DISABLED
 #error "interpool needs a CPython with a GIL: objects' heads are others in one without"
 #endif

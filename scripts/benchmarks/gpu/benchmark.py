@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -24,7 +23,6 @@ import torch
 
 from benchmarks.gpu import models
 from benchmarks.shared import archiving, report
-from benchmarks.shared.curves import draw
 from benchmarks.shared.worker import Worker, counted
 
 INTERPRETERS, PROCESSES, GRAPH = "interpreters", "processes", "graph"
@@ -35,7 +33,7 @@ SHUT = "there is no GPU that torch can use here; --device cpu measures the same 
 
 @dataclass
 class Curves:
-    """The model's figures, for each way and width; shared/curves.py draws them.
+    """The model's figures, for each way and width; scripts/benchmarks figures draws them.
 
     Attributes:
         model: its name.
@@ -127,15 +125,6 @@ def _expected() -> float:
     return guest.answer(models.large(), "cpu")
 
 
-def line(found: Curves, widths: list[int]) -> str:
-    """Rates and memory."""
-    words = []
-    for way in WAYS:
-        rates = "/".join(f"{statistics.median(found.rates[way][width]):.4g}" for width in widths)
-        words.append(f"{way} {rates} calls/s, {found.further_mb(way):.0f} MB for a further one")
-    return f"at {'/'.join(map(str, widths))}: {'; '.join(words)}"
-
-
 def main() -> None:
     parser = report.parser("gpu", __doc__)
     parser.add_argument("--device", default="cuda:0")
@@ -143,7 +132,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement")
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--layers", type=int, default=24, help="of the model, 50 MB each")
-    parser.add_argument("--plot", type=Path, default=report.RESULTS / "gpu.svg")
     options = parser.parse_args()
     on_gpu = options.device.startswith("cuda")
     if on_gpu and not torch.cuda.is_available():
@@ -155,9 +143,6 @@ def main() -> None:
     most = widths[-1]
     with tempfile.TemporaryDirectory(prefix="interpool-gpu-") as folder:
         found = Bench(options.device, Path(folder)).curves(widths, options.rounds, options.seconds)
-    print(line(found, widths), flush=True)
-    draw([asdict(found)], options.plot)
-    print(f"plot: {options.plot}")
     over = found.ratio(INTERPRETERS, PROCESSES, most)
     bars = [report.Bar(f"interpreters over processes, {most} of them", over, 0.95)]
     if len(widths) > 1:
@@ -176,10 +161,8 @@ def main() -> None:
         bars,
         doubt,
         suite=[asdict(found)],
-        further_mb={way: found.further_mb(way) for way in WAYS},
         device=torch.cuda.get_device_name(options.device) if on_gpu else "cpu",
-        torch=torch.__version__,
-        options={**vars(options), "plot": str(options.plot)},
+        options=vars(options),
     )
 
 

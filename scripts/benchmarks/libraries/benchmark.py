@@ -2,8 +2,7 @@
 
 Two interpreters of a pool and the host program call it at once, again and again, and their answers
 are compared with an ordinary Python's: what `interpool doctor --run` does. Each in processes of its
-own, as some crash. Where enough of them could be tried, writes the table in docs/extensions.md;
-native/known_libraries.json, by which `interpool doctor --imports` and registration warn; and
+own, as some crash. If enough of them could be tried, it writes the table in docs/extensions.md and
 docs/benchmarks/libraries.json.
 
 The libraries are installed in an environment of their own, which sees this one's packages, and of which
@@ -32,16 +31,12 @@ from benchmarks.libraries.registry import LIBRARIES, Library
 from benchmarks.shared import report
 from benchmarks.shared.checkout import ROOT, SCRIPTS, program
 from interpool.native.diagnostics.run_trial import Status, Verdict, try_call
-from interpool.native.known_libraries import TABLE
 
 PAGE = ROOT / "docs/extensions.md"
 RAW = ROOT / "docs/benchmarks/libraries.json"
-KNOWN = ROOT / "native" / TABLE.name
 LEAST = 40  # libraries that are tried
-# In a server's host nobody else uses them.
-SERVED = (Status.COMPUTES, Status.HOST)
 # Says something of the library: no pool that did not start, nor what fails in an ordinary Python.
-TRIED = (*SERVED, Status.ONE, Status.NEVER)
+TRIED = (Status.COMPUTES, Status.HOST, Status.ONE, Status.NEVER)
 
 
 # ---- the environment ------------------------------------------------------------------------
@@ -112,21 +107,6 @@ def date() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 
-def known(found: list[tuple[Library, str, Verdict]]) -> dict[str, Any]:
-    """What interpool itself needs of it."""
-    rows = [
-        {
-            "distribution": bare(library.distribution),
-            "version": version,
-            "computes": verdict.status in SERVED,
-            "failure": "" if verdict.status in SERVED else verdict.failure,
-        }
-        for library, version, verdict in found
-        if verdict.status in TRIED
-    ]
-    return {"date": date(), "libraries": sorted(rows, key=lambda row: str(row["distribution"]))}
-
-
 def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -156,7 +136,7 @@ def main() -> None:
     least = min(LEAST, len(options.only) or LEAST)
     bar = report.Bar(f"libraries that were tried, of {least}", len(calls) / least, 1.0)
     if not bar.met:
-        print("  too few were tried: what is known of them stays as it was")
+        print("  too few were tried: the table stays as it was")
     elif not options.only:
         put(
             PAGE,
@@ -164,7 +144,6 @@ def main() -> None:
             f"{markdown_table(['library', 'what it did', 'computes'], rows)}\n\n{tested_with()}",
             "scripts/bench libraries",
         )
-        write(KNOWN, known(found))
         write(
             RAW,
             {

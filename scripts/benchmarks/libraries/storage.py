@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.libraries.registry import Answer, computes
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A folder of this call's own."""
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 @computes("h5py")
@@ -26,7 +16,7 @@ def h5py() -> Answer:
     import numpy as np
 
     data = np.arange(6000).reshape(60, 100)
-    with folder() as there, h5py.File(there / "a.h5", "w") as file:
+    with TemporaryDirectory() as there, h5py.File(f"{there}/a.h5", "w") as file:
         group = file.create_group("group")
         group.create_dataset("data", data=data, chunks=(10, 10), compression="gzip", shuffle=True)
         group.attrs["unit"] = "m"
@@ -50,14 +40,14 @@ def netcdf4() -> Answer:
     import netCDF4
     import numpy as np
 
-    with folder() as there:
-        with netCDF4.Dataset(there / "a.nc", "w") as file:
+    with TemporaryDirectory() as there:
+        with netCDF4.Dataset(f"{there}/a.nc", "w") as file:
             file.createDimension("time", None)
             file.createDimension("x", 20)
             heights = file.createVariable("height", "f8", ("time", "x"), zlib=True)
             for time in range(10):
                 heights[time] = np.arange(20) * time
-        with netCDF4.Dataset(there / "a.nc") as file:
+        with netCDF4.Dataset(f"{there}/a.nc") as file:
             return [file["height"].shape, float(file["height"][:].sum()), file.data_model]
 
 
@@ -66,7 +56,7 @@ def tables() -> Answer:
     """A table with an indexed query."""
     import tables
 
-    with folder() as there, tables.open_file(str(there / "a.h5"), "w") as file:
+    with TemporaryDirectory() as there, tables.open_file(f"{there}/a.h5", "w") as file:
         table = file.create_table("/", "rows", {"key": tables.Int64Col(), "value": tables.Float64Col()})
         table.append([(number % 13, number / 2) for number in range(500)])
         table.flush()
@@ -79,7 +69,7 @@ def duckdb() -> Answer:
     """SQL with joins over threads, and a file."""
     import duckdb
 
-    with folder() as there, duckdb.connect(str(there / "a.db")) as connection:
+    with TemporaryDirectory() as there, duckdb.connect(f"{there}/a.db") as connection:
         connection.execute("create table t as select i % 17 as k, i * 0.5 as v from range(20000) r(i)")
         answer = connection.execute("select k, sum(v), count(*) from t group by k order by k").fetchall()
         connection.create_function("twice", lambda value: value * 2, ["BIGINT"], "BIGINT")
@@ -96,8 +86,8 @@ def pysqlite3() -> Answer:
     """A database in a file, with a function in Python."""
     from pysqlite3 import dbapi2
 
-    with folder() as there:
-        connection = dbapi2.connect(str(there / "a.db"))
+    with TemporaryDirectory() as there:
+        connection = dbapi2.connect(f"{there}/a.db")
         connection.create_function("twice", 1, lambda value: value * 2)
         with connection:
             connection.execute("create table t(k integer primary key, v real)")
@@ -112,8 +102,8 @@ def apsw() -> Answer:
     """A database in a file, full-text search, a virtual table."""
     import apsw
 
-    with folder() as there:
-        connection = apsw.Connection(str(there / "a.db"))
+    with TemporaryDirectory() as there:
+        connection = apsw.Connection(f"{there}/a.db")
         connection.execute("create virtual table t using fts5(words)")
         with connection:
             connection.executemany("insert into t values(?)", [(f"red fox number {i}",) for i in range(100)])
@@ -131,7 +121,7 @@ def lmdb() -> Answer:
     """Transactions on a memory map."""
     import lmdb
 
-    with folder() as there, lmdb.open(str(there), map_size=1 << 20, max_dbs=2) as environment:
+    with TemporaryDirectory() as there, lmdb.open(there, map_size=1 << 20, max_dbs=2) as environment:
         with environment.begin(write=True) as transaction:
             for number in range(200):
                 transaction.put(b"%05d" % number, b"x" * number)
@@ -277,13 +267,13 @@ def rasterio() -> Answer:
         "crs": "EPSG:25832",
         "compress": "deflate",
     }
-    with folder() as there:
-        with rasterio.open(there / "a.tif", "w", driver="GTiff", **shape) as file:
+    with TemporaryDirectory() as there:
+        with rasterio.open(f"{there}/a.tif", "w", driver="GTiff", **shape) as file:
             file.write(grid, 1)
-        with rasterio.open(there / "a.tif") as file:
+        with rasterio.open(f"{there}/a.tif") as file:
             same = bool((file.read(1) == grid).all())
         try:
-            rasterio.open(there / "none.tif")
+            rasterio.open(f"{there}/none.tif")
         except rasterio.errors.RasterioIOError as error:
             refused = str(error).rpartition("/")[2]
     return [
@@ -301,8 +291,8 @@ def pyogrio() -> Answer:
     import shapely
 
     points = shapely.to_wkb(shapely.points([[i, i * 2] for i in range(20)]))
-    with folder() as there:
-        path = str(there / "a.gpkg")
+    with TemporaryDirectory() as there:
+        path = f"{there}/a.gpkg"
         pyogrio.raw.write(
             path, points, [np.arange(20)], ["number"], geometry_type="Point", crs="EPSG:4326", driver="GPKG"
         )

@@ -1,7 +1,7 @@
 """Many models on one machine: fifty of them with four workers each, in one pool.
 
-Registers them one after another, asks every worker's worth of each at once, reads the memory of
-the host and of the workers' stand-ins (proportional, so that nothing counts twice), then kills
+Registers one archive under all names, one after another, asks every worker's worth of each at once, reads
+the memory of the host and of the workers' stand-ins (proportional, so that nothing counts twice), then kills
 the host and waits until every worker of every model is ready again and each model answers.
 """
 
@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 from local_server import TorchServe
-from model_archiver.model_archiver_config import ModelArchiverConfig
-from model_archiver.model_packaging import generate_model_archive
 from waiting import wait_for
 
 from benchmarks.shared import archiving, report
@@ -23,23 +21,6 @@ from benchmarks.shared.tiny import WIDTH, TinyMLP
 
 MB = 1e6
 RECOVERY = "ready after the host was killed, s"
-
-
-def archive(store: Path, work: Path, names: list[str]) -> None:
-    package = work / "named.ptpkg"
-    archiving.pack("benchmarks.many.handler:Named", package)
-    handler = archiving.handler()
-    for name in names:
-        generate_model_archive(
-            ModelArchiverConfig(
-                model_name=name,
-                handler=handler,
-                version="1.0",
-                serialized_file=str(package),
-                export_path=str(store),
-                force=True,
-            )
-        )
 
 
 def ask(running: TorchServe, names: list[str], times: int) -> int:
@@ -73,10 +54,11 @@ def main() -> None:
     names = [f"m{number}" for number in range(options.models)]
     measured: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, TorchServe() as running:
-        archive(running.store, Path(folder), names)
+        model = archiving.hermetic("benchmarks.many.handler:Named", Path(folder) / "named.ptpkg")
+        archiving.archive("named", running.store, model)
         start = time.perf_counter()
         for name in names:
-            answer = running.register(f"{name}.mar", model_name=name, initial_workers=options.workers)
+            answer = running.register("named.mar", model_name=name, initial_workers=options.workers)
             if answer.status != 200:
                 raise RuntimeError(answer.text)
         measured["registered, s"] = [time.perf_counter() - start]

@@ -7,6 +7,9 @@ serve the same small model under several names with several workers each: propor
 processes but TorchServe's frontend. Stock workers are alike, so where there would be more than
 ``--stock-workers``, what they take is computed from the line through those that were measured. At last both
 serve ordinary archives, each a handler with a small BERT of transformers': memory, and time to register them.
+
+With ``--peer`` it measures only what a further thread of a free-threaded CPython takes, beside a further
+interpreter and a further process.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import psutil
 from local_server import TorchServe
 
 from benchmarks.memory import handlers
-from benchmarks.shared import report, tiny_archives
+from benchmarks.shared import peer, report, tiny_archives
 from benchmarks.shared.checkout import program
 from benchmarks.shared.server_memory import MB, served
 
@@ -32,14 +37,19 @@ HANDLERS = 10  # ordinary archives
 
 def interpreters(further: int, full: bool) -> dict[str, float]:
     """What process.py measured."""
+    return _printed(program("memory.process", str(further)), INTERPOOL_FULL_IMPORT=str(int(full)))
+
+
+def _printed(command: list[str], **environment: str) -> dict[str, Any]:
+    """The JSON that such a process printed."""
     done = subprocess.run(
-        program("memory.process", str(further)),
-        env={**os.environ, "INTERPOOL_FULL_IMPORT": str(int(full)), "OMP_NUM_THREADS": "1"},
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -63,6 +73,39 @@ def processes(count: int) -> dict[str, float]:
                 process.communicate()
         found[f"{what}: pss, MB"] = statistics.median(taken)
     return found
+
+
+def in_rounds(rounds: int, **kinds: Callable[[], dict[str, float]]) -> dict[str, list[float]]:
+    """What each kind costs, in each round; the kinds take turns."""
+    measured: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for kind, cost in kinds.items():
+            for what, value in cost().items():
+                measured.setdefault(f"{kind}, {what}", []).append(value)
+    return measured
+
+
+def compare(beside: peer.Peer, rounds: int, further: int) -> NoReturn:
+    """Measure a further thread of the peer, interpreter and process, print, keep, and exit; without bars."""
+    found: list[dict[str, Any]] = []
+
+    def threads() -> dict[str, float]:
+        command = program("memory.threads", str(further), flags=("-W", "ignore"), python=beside.python)
+        found.append(_printed(command))
+        return {what: value for what, value in found[-1].items() if what.endswith(", MB")}
+
+    measured = in_rounds(
+        rounds,
+        lean=lambda: interpreters(further, full=False),
+        process=lambda: processes(further),
+        thread=threads,
+    )
+    label = beside.label({each["said"] for each in found}, {each["ended"] for each in found})
+    measured = {name.replace("thread", f"thread ({label})"): values for name, values in measured.items()}
+    left_out = {"BERT": found[0]["missing"]} if found[0]["missing"] else {}
+    for what, reason in left_out.items():
+        print(f"  {what}: {beside.name} cannot run it: {reason}")
+    report.finish("memory-peer", measured, "", [], peer=beside.kept(), left_out=left_out)
 
 
 def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
@@ -98,14 +141,16 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="*", default=[1, 2, 10, 50])
     parser.add_argument("--workers", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument("--stock-workers", type=int, default=8, help="the most that are really started")
+    peer.add_arguments(parser)
     options = parser.parse_args()
-    measured: dict[str, list[float]] = {}
-    for _ in range(options.rounds):
-        for kind in ("lean", "full"):
-            for what, value in interpreters(options.further, kind == "full").items():
-                measured.setdefault(f"{kind}, {what}", []).append(value)
-        for what, value in processes(options.further).items():
-            measured.setdefault(f"process, {what}", []).append(value)
+    if beside := peer.chosen(parser, options):
+        compare(beside, options.rounds, options.further)
+    measured = in_rounds(
+        options.rounds,
+        lean=lambda: interpreters(options.further, full=False),
+        full=lambda: interpreters(options.further, full=True),
+        process=lambda: processes(options.further),
+    )
     cost = {what: statistics.median(values) for what, values in measured.items()}
     bars = [
         report.Bar("50 MB over a bare interpreter, PSS", 50 / cost["lean, bare: pss, MB"], 1.0),

@@ -11,18 +11,29 @@ from typing import Any
 _models: list[Any] = []
 
 
-def load_and_ask() -> float:
-    """Loads BERT with small weights and asks it; returns the weights' size in MB."""
-    import torch
+def build() -> Any:
+    """BERT with small weights."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
-    model = BertModel(config).eval()
+    return BertModel(config).eval()
+
+
+def ask(model: Any) -> None:
+    """Asks such a model, and keeps it."""
+    import torch
+
     with torch.inference_mode():
         answer = model(torch.arange(16)[None])
     if not torch.isfinite(answer.last_hidden_state).all():
         raise RuntimeError("the model answered nonsense")
     _models.append(model)
+
+
+def load_and_ask() -> float:
+    """Loads BERT and asks it; returns its weights' size in MB."""
+    model = build()
+    ask(model)
     return sum(weight.nbytes for weight in model.parameters()) / 1e6
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from local_server import TorchServe
 
+from benchmarks.serving.models import REQUEST
 from benchmarks.shared import archiving
 from benchmarks.shared.server_memory import served
-
-TOKENS = [101, 7, 42, 102]
 
 
 def measure(models: int, workers: int) -> dict[str, float]:
@@ -41,7 +40,9 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
     with TorchServe(overlay=name == "pool", environment=there if name == "pool" else {}) as running:
         for number in range(models):
             with tempfile.TemporaryDirectory() as work:
-                handler = archiving.ordinary("benchmarks.memory.bert_handler:Handler", Path(work))
+                handler = archiving.ordinary(
+                    "benchmarks.serving.handlers:Bert", Path(work), "benchmarks.serving.models"
+                )
                 archiving.archive(f"m{number}", running.store, handler)
         answers: list[list[float]] = []
         begun = time.monotonic()
@@ -60,8 +61,8 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
 
 
 def _ask(running: TorchServe, model: str) -> list[float]:
-    answer = running.predict(model, TOKENS, timeout=120)
+    answer = running.predict(model, REQUEST, timeout=120)
     if answer.status != 200:
         raise RuntimeError(f"{model} did not answer: {answer.text}\n{running.model_log()[-3000:]}")
-    numbers: list[float] = answer.json
+    numbers: list[float] = answer.json["y"]
     return numbers

@@ -15,18 +15,18 @@ the quiet one gets must not be had by leaving cores unused.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from local_server import TorchServe
 
 from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
-from benchmarks.shared.others import QUIET_MACHINE, Others
+from benchmarks.shared.others import Others, doubt
 
 GREEDY_WORKERS = 8
 ALONE, BESIDE = "alone", "beside a greedy one"
@@ -59,41 +59,29 @@ def server(name: str, folder: Path) -> Iterator[TorchServe]:
         yield running
 
 
-class Greedy:
-    """Clients that ask one model again and again.
+@contextlib.contextmanager
+def greedy_clients(running: TorchServe, model: str, seconds: float) -> Iterator[list[float]]:
+    """Clients that ask one model again and again; gives when each answer came.
 
     Raises, at the end, what has ended one of them before: the load was not what it is said to be.
     """
+    over = threading.Event()
+    answers: list[float] = []
 
-    def __init__(self, running: TorchServe, model: str, seconds: float) -> None:
-        self._over = threading.Event()
-        self.answers: list[float] = []  # when each came
-        self._errors: list[Exception] = []  # that ended clients
-        self._threads = [
-            threading.Thread(target=self._ask, args=(running, model, seconds)) for _ in range(GREEDY_WORKERS)
-        ]
+    def ask(_client: int) -> None:
+        while not over.is_set():
+            answer = running.predict(model, {"seconds": seconds}, timeout=120)
+            if answer.status != 200:
+                raise RuntimeError(f"the greedy model was not answered: {answer.status} {answer.text}")
+            answers.append(time.perf_counter())
 
-    def _ask(self, running: TorchServe, model: str, seconds: float) -> None:
+    with ThreadPoolExecutor(GREEDY_WORKERS) as threads:
+        asked = threads.map(ask, range(GREEDY_WORKERS))
         try:
-            while not self._over.is_set():
-                answer = running.predict(model, {"seconds": seconds}, timeout=120)
-                if answer.status != 200:
-                    raise RuntimeError(f"the greedy model was not answered: {answer.status} {answer.text}")
-                self.answers.append(time.perf_counter())
-        except Exception as error:  # noqa: BLE001 -- raised by __exit__, where it is noticed
-            self._errors.append(error)
-
-    def __enter__(self) -> Greedy:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
+            yield answers
+        finally:
+            over.set()
+    list(asked)
 
 
 def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:
@@ -132,27 +120,20 @@ def main() -> None:
                 label = name if neighbour == "greedy" else f"{name}, share 1"
                 alone = ask_quietly(running, options.quiet, options.requests)
                 measured.setdefault(f"{label}: {ALONE}", []).extend(alone)
-                disturbed = Others(list(servers.values()))
-                with Greedy(running, neighbour, options.greedy) as greedy:
+                disturbed = Others(each for one in servers.values() for each in one.processes())
+                with greedy_clients(running, neighbour, options.greedy) as answers:
                     ask_quietly(running, options.quiet, options.warm)
                     start = time.perf_counter()
                     beside = ask_quietly(running, options.quiet, options.requests)
                     end = time.perf_counter()
                 measured.setdefault(f"{label}: {BESIDE}", []).extend(beside)
                 others.append(disturbed.cores())
-                count = sum(start <= when <= end for when in greedy.answers)
+                count = sum(start <= when <= end for when in answers)
                 rates.setdefault(label, []).append(count / (end - start))
 
     p50 = {name: percentile(values, 0.5) for name, values in measured.items()}
     p99 = {name: percentile(values, 0.99) for name, values in measured.items()}
-    for name in measured:
-        print(f"  {name:<34} p50 {p50[name]:.3f} s, p99 {p99[name]:.3f} s")
-    for label, values in rates.items():
-        print(f"  {label:<34} the greedy one: {statistics.median(values):.2f} answers a second")
     shared = "pool, share 1"
-    doubt = ""
-    if max(others) > QUIET_MACHINE:
-        doubt = f"other processes used up to {max(others):.2f} cores"
     report.finish(
         "neighbour",
         measured,
@@ -171,7 +152,7 @@ def main() -> None:
                 0.95,
             ),
         ],
-        doubt,
+        doubt(others),
         others_cores=others,
         p50=p50,
         p99=p99,

@@ -1,17 +1,15 @@
 """What a request costs besides its model: the pool, stock TorchServe, and backends that answer at once.
 
-Four TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives, or with
---ordinary from stock's), and two whose worker is ``rest/at_once.py``, which decodes and runs nothing: one
-writes no log lines ("at once"), the other those that TorchServe's Service writes of a batch ("bound": what no
-backend that serves these models as TorchServe does can exceed under this frontend). Clients post over kept
-connections and wait for each answer. Models: one that answers at once, asked with a few bytes and with a
-megabyte, and a tower of two gated layers (about 0.1 ms in plain Python), with batches of one and of eight. A
-wrong answer ends the benchmark.
+Four TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives), and two
+whose worker is ``rest/at_once.py``, which decodes and runs nothing: one writes no log lines ("at once"), the
+other those that TorchServe's Service writes of a batch ("bound": what no backend that serves these models as
+TorchServe does can exceed under this frontend). Clients post over kept connections and wait for each answer.
+Models: one that answers at once, asked with a few bytes and with a megabyte, and a tower of two gated layers
+(about 0.1 ms in plain Python), with batches of one and of eight. A wrong answer ends the benchmark.
 
 Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
 percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
-code takes there: as many requests of a handler that says what CPU time its thread has taken. The frontend's
-and the clients' are told beside it, as all share the machine's cores.
+code takes there: as many requests of a handler that says what CPU time its thread has taken.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from benchmarks.rest import handlers
 from benchmarks.shared import archiving, http_load, report
 from benchmarks.shared.checkout import BENCHMARKS
 from benchmarks.shared.clients import load
-from benchmarks.shared.others import QUIET_MACHINE, Others
+from benchmarks.shared.others import Others, doubt
 
 STOCK, POOL, AT_ONCE, BOUND = "stock", "pool", "at once", "bound"
 SERVERS = (STOCK, POOL, AT_ONCE, BOUND)
@@ -103,15 +101,14 @@ def home_of_at_once(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def server(name: str, options: argparse.Namespace) -> Iterator[TorchServe]:
+def server(name: str) -> Iterator[TorchServe]:
     environment = {"INTERPOOL_INTERPRETERS": ""}  # an empty variable counts as unset
-    environment["INTERPOOL_ORDINARY_ARCHIVES"] = "pool"
     with tempfile.TemporaryDirectory(prefix="ip-home-") as folder:
         environment["REST_LINES"] = "yes" if name == BOUND else ""
         if name in (AT_ONCE, BOUND):
             environment["TS_MODEL_SERVER_HOME"] = str(home_of_at_once(Path(folder)))
         with TorchServe(overlay=name == POOL, environment=environment) as running:
-            archive(running.store, Path(folder), hermetic=name == POOL and not options.ordinary)
+            archive(running.store, Path(folder), hermetic=name == POOL)
             yield running
 
 
@@ -148,24 +145,19 @@ class Measured:
         self.p50: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.p99: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.cpu_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
-        self.frontend_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
-        self.client_ms: dict[str, list[float]] = {name: [] for name in SERVERS}
         self.own_cpu_ms: dict[str, list[float]] = {STOCK: [], POOL: []}  # of it, the handler's own code
 
     def take(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
         url = f"{running.inference}/predictions/{case.model}"
         answer = expected(name, running, case)
-        workers, frontend = cpu_s(name, running), sum(running.frontend.cpu_times()[:2])
+        before = cpu_s(name, running)
         met = http_load.measure(url, case.body, case.kind, answer, case.clients, seconds)
         if met.wrong:
             raise RuntimeError(f"{name}, {case.label}: {met.wrong}")
         self.rates[name].append(met.rate)
         self.p50[name].append(met.p50_ms)
         self.p99[name].append(met.p99_ms)
-        self.cpu_ms[name].append((cpu_s(name, running) - workers) * 1000 / met.requests)
-        took = sum(running.frontend.cpu_times()[:2]) - frontend
-        self.frontend_ms[name].append(took * 1000 / met.requests)
-        self.client_ms[name].append(met.cpu_s * 1000 / met.requests)
+        self.cpu_ms[name].append((cpu_s(name, running) - before) * 1000 / met.requests)
 
     def take_own(self, name: str, running: TorchServe, case: Case, seconds: float) -> None:
         url = f"{running.inference}/predictions/Timed{case.model}"
@@ -177,9 +169,6 @@ class Measured:
     def besides_ms(self, name: str) -> float:
         """CPU time of a request besides the model's own."""
         return max(1e-6, statistics.median(self.cpu_ms[name]) - statistics.median(self.own_cpu_ms[name]))
-
-    def over(self, kind: dict[str, list[float]], one: str, other: str) -> float:
-        return report.ratio(kind[one], kind[other])
 
 
 def measure(
@@ -195,7 +184,7 @@ def measure(
             if answer.status != 200:
                 raise RuntimeError(f"{name}: {answer.text}")
     measured = {case: Measured() for case in cases}
-    disturbed = Others(list(servers.values()))
+    disturbed = Others(each for one in servers.values() for each in one.processes())
     for case in cases:
         for name, running in servers.items():
             Measured().take(name, running, case, options.warm)
@@ -214,12 +203,13 @@ def measure(
 
 def bars_of(case: Case, found: Measured) -> Iterator[report.Bar]:
     if case.over_stock:
-        ratio = found.over(found.rates, POOL, STOCK)
+        ratio = report.ratio(found.rates[POOL], found.rates[STOCK])
         yield report.Bar(f"{case.label}: rate over stock's", ratio, case.over_stock)
     if case.over_at_once:
-        ratio = found.over(found.rates, POOL, AT_ONCE)
+        ratio = report.ratio(found.rates[POOL], found.rates[AT_ONCE])
         yield report.Bar(f"{case.label}: rate over answering at once", ratio, case.over_at_once)
-    yield report.Bar(f"{case.label}: stock's p99 over the pool's", found.over(found.p99, STOCK, POOL), 1.0)
+    p99 = report.ratio(found.p99[STOCK], found.p99[POOL])
+    yield report.Bar(f"{case.label}: stock's p99 over the pool's", p99, 1.0)
     if case.cpu:
         ratio = REST_CPU_MS / found.besides_ms(POOL)
         yield report.Bar(f"{case.label}: {REST_CPU_MS} ms over CPU besides the model's", ratio, 1.0)
@@ -231,20 +221,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of one measurement")
     parser.add_argument("--warm", type=float, default=3.0, help="seconds before the first one of a case")
     parser.add_argument("--only", default="", help="cases whose label holds this text")
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 8], help="cases with so many")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], help="cases with so many")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="cases with such batches")
-    parser.add_argument("--ordinary", action="store_true", help="the pool serves stock's archives")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases = [
-        case
-        for case in CASES
-        if options.only in case.label
-        and case.workers in options.workers
-        and case.clients in options.clients
-        and case.batch in options.batch
-    ]
+    cases = [case for case in CASES if options.only in case.label]
     if not cases:
         parser.error(f"there is no such case: {'; '.join(case.label for case in CASES)}")
     groups: dict[tuple[str, int, int], list[Case]] = {}
@@ -254,35 +233,21 @@ def main() -> None:
     found: dict[Case, Measured] = {}
     others: list[float] = []
     with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(server(name, options)) for name in SERVERS}
+        servers = {name: stack.enter_context(server(name)) for name in SERVERS}
         for group in groups.values():
             found |= measure(servers, group, options, others)
 
     bars, measured, details = [], {}, {}
     for case, one in found.items():
-        print(f"  {case.label}")
-        for name in SERVERS:
-            cpu, p99 = statistics.median(one.cpu_ms[name]), statistics.median(one.p99[name])
-            frontend, client = (statistics.median(each[name]) for each in (one.frontend_ms, one.client_ms))
-            besides = (
-                f", besides the model's {one.besides_ms(name):.3f} ms" if one.own_cpu_ms.get(name) else ""
-            )
-            print(
-                f"    {name:<8} {report.median_of(one.rates[name])} req/s, p99 {p99:.1f} ms,"
-                f" CPU {cpu:.3f} ms{besides}, frontend {frontend:.3f} ms, client {client:.3f} ms"
-            )
-            measured[f"{case.label}: {name}"] = one.rates[name]
-        of_bound = {name: one.over(one.rates, name, BOUND) for name in (STOCK, POOL)}
-        print(f"    of the bound: {', '.join(f'{name} {ratio:.2f}' for name, ratio in of_bound.items())}")
+        measured |= {f"{case.label}: {name}": one.rates[name] for name in SERVERS}
         bars += bars_of(case, one)
-        details[case.label] = {"over_bound": of_bound, **vars(one)}
-    doubt = f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else ""
+        details[case.label] = vars(one)
     report.finish(
         "rest",
         measured,
         "req/s",
         bars,
-        doubt,
+        doubt(others),
         cases=details,
         others_cores=others,
         options=vars(options),

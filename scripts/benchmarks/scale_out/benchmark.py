@@ -14,23 +14,23 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 from waiting import wait_for
 
 from benchmarks.serving import frameworks
-from benchmarks.serving.benchmark import right_answer
+from benchmarks.serving.answers import right_answer
 from benchmarks.serving.models import REQUEST
 from benchmarks.shared import checkout, http_load, report
-from benchmarks.shared.others import QUIET_MACHINE, Others
+from benchmarks.shared.others import Others, doubt
 
 KINDS = PROCESSES, POOL = "processes", "pool"
 PATIENCE_S = 1200.0
 
 
-class OnRay(frameworks.OnProgram):
+class OnRay(frameworks.OnTold):
     """A Ray with so many models and copies of each."""
 
     def __init__(self, kind: str, models: int, copies: int, archive: Path) -> None:
@@ -48,7 +48,7 @@ class OnRay(frameworks.OnProgram):
                 "RAY_raylet_start_wait_time_s": "300",
             },
             "/predictions/small-0",
-            told=True,
+            frameworks.Order("small", copies, copies),
         )
 
     def _wait_for_an_answer(self, url: str) -> None:
@@ -93,17 +93,6 @@ class OnRay(frameworks.OnProgram):
         return self._process.pid
 
 
-@contextlib.contextmanager
-def ray_with(kind: str, models: int, copies: int, archive: Path) -> Iterator[OnRay]:
-    running = OnRay(kind, models, copies, archive)
-    try:
-        running.start(copies)
-        yield running
-    finally:
-        running.end()
-        running.remove()
-
-
 def main() -> None:
     parser = report.parser("scale_out", __doc__)
     parser.add_argument("--rounds", type=int, default=1)
@@ -126,14 +115,13 @@ def main() -> None:
         archive = frameworks.archive("small", hermetic=True, store=Path(folder))
         for number in range(options.rounds):
             for kind in KINDS[:: 1 if number % 2 == 0 else -1]:
-                with ray_with(kind, 1, options.copies, archive) as running:
-                    expected = right_answer("small", running.url)
+                with OnRay(kind, 1, options.copies, archive).running() as running:
+                    (url,) = running.urls
+                    expected = right_answer("small", url)
                     running.by_handle(1, clients)  # warms
-                    watched = Others([running])
+                    watched = Others(running.processes())
                     body = json.dumps(REQUEST).encode()
-                    met = http_load.measure(
-                        running.url, body, "application/json", expected, clients, options.seconds
-                    )
+                    met = http_load.measure(url, body, "application/json", expected, clients, options.seconds)
                     if met.wrong:
                         raise RuntimeError(met.wrong)
                     note(kind, f"{one}: by proxy, answers/s", met.rate)
@@ -141,7 +129,7 @@ def main() -> None:
                     others.append(watched.cores())
                     for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
                         note(kind, f"{one}: {whose}, MB", size)
-                with ray_with(kind, options.models, options.copies_each, archive) as running:
+                with OnRay(kind, options.models, options.copies_each, archive).running() as running:
                     for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
                         note(kind, f"{many}: {whose}, MB", size)
 
@@ -160,7 +148,7 @@ def main() -> None:
             bar(f"{one}: by proxy, answers/s", 1.0, of_processes=False),
             bar(f"{one}: by handle, answers/s", 2.0, of_processes=False),
         ],
-        f"other processes used up to {max(others):.2f} cores" if max(others) > QUIET_MACHINE else "",
+        doubt(others),
         others_cores=others,
         options=vars(options),
         clients=http_load.NAME,

@@ -11,65 +11,32 @@ processes that have the module themselves.
 Where Python's program has Python linked in, processes are compared that run the shared libpython, as
 interpreters do (shared/shared_python.py); what the program itself reaches is measured beside them.
 
-With ``--models`` it is the paper's figure for models of the store: see scaling/suite.py.
+With ``--models`` it is the paper's figure for models of the store: see scaling/suite.py. With ``--peer`` it
+compares a free-threaded CPython with interpreters: see scaling/peer.py.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
-from benchmarks.scaling import suite
+from benchmarks.scaling import peer, suite
 from benchmarks.scaling.models import RECIPES, WIDE
+from benchmarks.scaling.rounds import Configurations, doubt, measure, started
 from benchmarks.shared import archiving, report, shared_python
+from benchmarks.shared import peer as shared_peer
 from benchmarks.shared.checkout import ROOT
-from benchmarks.shared.worker import Worker, counted
 
 MODELS = *RECIPES, *WIDE
 PLOT = ROOT / "results" / "scaling-suite.svg"
 LINKED_IN = "two processes, Python linked in"
-GENERATIONS = 3  # of processes
-TOGETHER = "two interpreters", "two threads", "packaged: load_pickle", "packaged: movable object"
-WIDTHS = dict.fromkeys(TOGETHER, 2)  # loops that one process runs at once
-Configurations: TypeAlias = dict[str, list[Worker]]
-SCALES = 1.8  # two processes below this times one: the machine itself does not scale
-
-
-def started(*arguments: object, python: Path | None = None) -> Worker:
-    """A process of the benchmark that has begun to wait."""
-    worker = Worker("scaling.worker", *map(str, arguments), python=python)
-    worker.wait_ready()
-    return worker
-
-
-def measure(start: Callable[[], Configurations], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Each configuration's rates; a machine's speed drifts, so nobody is always first.
-
-    Where a process's memory happens to lie makes it a little faster or slower for as long as it lives: each
-    third of the rounds has processes of its own.
-    """
-    measured: dict[str, list[float]] = {}
-    for generation in range(min(GENERATIONS, rounds)):
-        configurations = start()
-        order = list(configurations)
-        for round_number in range(generation, rounds, GENERATIONS):
-            turn = round_number % len(order)
-            for name in order[turn:] + order[:turn]:
-                width = WIDTHS.get(name, 1)
-                rate = counted(configurations[name], seconds, width) / seconds
-                measured.setdefault(name, []).append(rate)
-        for worker in {id(w): w for group in configurations.values() for w in group}.values():
-            worker.stop()
-    return measured
 
 
 def pack(folder: str) -> str:
     """The tower's archive."""
     archive = Path(folder) / "tower.ptpkg"
-    archiving.pack("benchmarks.scaling.tower:build", archive)
+    archiving.pack("benchmarks.scaling.own_models:tower", archive)
     return str(archive)
 
 
@@ -95,7 +62,10 @@ def main() -> None:
         help="with --models; 1 to twice the cores",
     )
     parser.add_argument("--plot", type=Path, default=PLOT, help="the figure of --models")
+    shared_peer.add_arguments(parser)
     options = parser.parse_args()
+    if found := shared_peer.chosen(parser, options):
+        peer.run(found, options.rounds, options.seconds)
     if options.models:
         models = [model for model in MODELS if {"all", model.name} & {*options.models}]
         widths = sorted({1, *options.threads})
@@ -106,24 +76,24 @@ def main() -> None:
         archive = pack(folder)
 
         def tiny() -> Configurations:
-            first, second = (started("process", 1, python=python) for _ in range(2))
+            first, second = (started("module", 1, "tiny", python=python) for _ in range(2))
             configurations = {
-                "one process": [first],
-                "two processes": [first, second],
-                "two interpreters": [started("pool", 2)],
-                "two threads": [started("threads", 2)],
+                "one process": ([first], 1),
+                "two processes": ([first, second], 1),
+                "two interpreters": ([started("interpreters", 2, "tiny")], 2),
+                "two threads": ([started("module", 2, "tiny")], 2),
             }
             if python:
-                configurations[LINKED_IN] = [started("process", 1) for _ in range(2)]
+                configurations[LINKED_IN] = [started("module", 1, "tiny") for _ in range(2)], 1
             return configurations
 
         def packaged() -> Configurations:
-            first, second = (started("tower", 1, python=python) for _ in range(2))
+            first, second = (started("module", 1, "tower", python=python) for _ in range(2))
             return {
-                "packaged: one process": [first],
-                "packaged: two processes": [first, second],
-                "packaged: load_pickle": [started("load_pickle", 2, archive)],
-                "packaged: movable object": [started("movable", 2, archive)],
+                "packaged: one process": ([first], 1),
+                "packaged: two processes": ([first, second], 1),
+                "packaged: load_pickle": ([started("load_pickle", 2, "tower", archive)], 2),
+                "packaged: movable object": ([started("movable", 2, "tower", archive)], 2),
             }
 
         measured = measure(tiny, options.rounds, options.seconds)
@@ -135,7 +105,6 @@ def main() -> None:
     control = min(
         ratio("two processes", "one process"), ratio("packaged: two processes", "packaged: one process")
     )
-    doubt = "" if control >= SCALES else f"two processes reach only {control:.2f} times one on this machine"
     report.finish(
         "scaling",
         measured,
@@ -152,7 +121,7 @@ def main() -> None:
                 for how in ("load_pickle", "movable object")
             ),
         ],
-        doubt,
+        doubt(control),
         control=control,
     )
 

@@ -2,12 +2,13 @@
 
 Its arguments:
 
-    process|threads|pool|tower|load_pickle|movable WIDTH [ARCHIVE]
+    module|copies|interpreters|load_pickle|movable WIDTH MODEL [ARCHIVE]
 
-``process``: one loop in ordinary Python. ``threads``: WIDTH threads in one
-ordinary Python. ``pool``: WIDTH private interpreters, one thread each. ``tower``: a larger
-model, in one loop. ``load_pickle``, ``movable``: the same from its archive, called by WIDTH
-threads of this Python in inference mode, in as many interpreters.
+Up to WIDTH threads call at once. ``module``: one module of this Python. ``copies``: a copy of it each, which
+shares its weights and is made by its thread. ``interpreters``: a model of their own, in a private interpreter
+each, where the loop runs, too. ``load_pickle``, ``movable``: the archive's, as the package gives it or as a
+movable object, in as many interpreters, from loops in this Python.
+When it is ready, and at its end, it says whether its GIL is on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,24 @@ import functools
 import sys
 from typing import Any
 
-from benchmarks.shared.at_once import Loop, in_threads, serve
+from benchmarks.shared.at_once import AtOnce, Loop, in_threads, serve
+from benchmarks.shared.peer import gil
+
+GUEST = "benchmarks.scaling.own_models"  # interpreters find modules where this process does
+
+
+def in_interpreters(width: int, name: str) -> list[Loop]:
+    """A loop in each of as many interpreters, which have the model."""
+    from interpool import InterpreterManager
+
+    manager = InterpreterManager(width)
+
+    def loop(session: Any) -> Loop:
+        repeat = session.global_(GUEST, "repeat_own")
+        repeat(name, 0.0)
+        return lambda seconds: int(repeat(name, seconds).to_value())
+
+    return [loop(manager.acquire_session()) for _ in range(width)]
 
 
 def packaged(how: str, width: int, archive: str) -> Any:
@@ -34,35 +52,31 @@ def packaged(how: str, width: int, archive: str) -> Any:
     return model
 
 
-def loops_of(mode: str, width: int) -> list[Loop]:
-    """The loops that this process runs at once."""
-    if mode == "pool":
-        from interpool import InterpreterManager
-
-        manager = InterpreterManager(width)
-        sessions = [manager.acquire_session() for _ in range(width)]
-
-        def loop(index: int) -> Loop:
-            iterate = sessions[index].global_("benchmarks.shared.tiny", "iterate")
-            return lambda seconds: int(iterate(seconds).to_value())
-
-        return [loop(index) for index in range(width)]
+def in_this_python(mode: str, width: int, name: str, archive: str) -> list[Loop]:
+    """Loops that run in this Python."""
     import torch
 
-    from benchmarks.scaling import tower
-    from benchmarks.shared.tiny import iterate
+    from benchmarks.scaling.own_models import built, repeat
+    from benchmarks.shared.copies import sharing_weights
 
     torch.set_num_threads(1)
-    if mode == "tower":
-        return [functools.partial(tower.repeat, tower.build())]
-    if mode in ("load_pickle", "movable"):
-        return [functools.partial(tower.repeat, packaged(mode, width, sys.argv[3]))] * width
-    return [iterate] * (width if mode == "threads" else 1)
+    if mode == "copies":
+        return [lambda seconds: repeat(sharing_weights(built(name)), name, seconds)] * width
+    model = packaged(mode, width, archive) if archive else built(name)
+    return [functools.partial(repeat, model, name)] * width
 
 
 def main() -> None:
-    width = int(sys.argv[2])
-    serve(lambda: ("", in_threads(loops_of(sys.argv[1], width))))
+    mode, width, name, archive = sys.argv[1], int(sys.argv[2]), sys.argv[3], "".join(sys.argv[4:])
+
+    def prepare() -> tuple[str, AtOnce]:
+        inside = mode == "interpreters"
+        loops = in_interpreters(width, name) if inside else in_this_python(mode, width, name, archive)
+        for loop in loops:
+            loop(0.0)  # what cannot be imported is missed now
+        return gil(), in_threads(loops)
+
+    serve(prepare, gil)
 
 
 if __name__ == "__main__":

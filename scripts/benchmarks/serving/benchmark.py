@@ -1,12 +1,14 @@
 """The same models over HTTP: interpool, stock TorchServe, and what else serves Python models today.
 
-Each framework serves a small, a medium and a waiting model as its documentation says for CPUs; LitServe,
-mosec, Ray Serve and BentoML are installed into environments of the benchmark's own when they are first
-needed. In each round all frameworks take turns with each model, beginning with another one each time. As
-they do not fit into memory together, each is started for its turn, with one worker, and stopped after it: so
-the time until it answers is measured anew each time. It is then scaled to the largest number of workers, and
-from there to the others; twice as many clients as workers ask. Every answer is checked: the first one
-against the model in this process, the others byte by byte against the first one.
+Each framework serves its models as its documentation says for CPUs: a small, a medium and a waiting one, a
+small one with a megabyte in each request, and one that answers batches of eight. FastAPI and BentoML answer
+one request at a time. LitServe, mosec, Ray Serve and BentoML are installed into environments of the
+benchmark's own when they are first needed. In each round all frameworks take turns with each model, beginning
+with another one each time. As they do not fit into memory together, each is started for its turn, with one
+worker, and stopped after it: so the time until it answers is measured anew each time. It is then scaled to
+the largest number of workers, and from there to the others; twice as many clients ask as the workers take
+requests. Every answer is checked: the first one against the model in this process, the others byte by byte
+against the first one.
 
 Memory is proportional (PSS), of all that runs on the server's behalf; that of few workers is read after that
 of many, so that what a server keeps for later counts. A program that cannot change its number of workers is
@@ -18,18 +20,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from waiting import wait_for
 
-from benchmarks.serving import environment
+from benchmarks.serving import environment, together
+from benchmarks.serving.answers import WrongAnswerError, right_answer
 from benchmarks.serving.frameworks import (
     ALONE,
     DIRECT,
@@ -39,20 +42,26 @@ from benchmarks.serving.frameworks import (
     PACKED,
     PATIENCE_S,
     STOCK,
+    Order,
     Program,
     Server,
     archive,
-    ask,
     memory,
+    posted,
 )
-from benchmarks.serving.models import MODELS, REQUEST, build
+from benchmarks.serving.models import BY_DEFAULT, MODELS
 from benchmarks.shared import http_load, report
-from benchmarks.shared.others import QUIET_MACHINE, Others
+from benchmarks.shared.others import Others, doubt
 
 # Those that serve an archive; whether it is hermetic.
 AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False, DIRECT: True, ALONE: True}
-# Times that the rate at the direct address is to be another one's, with the smallest model.
-DIRECT_BARS = {STOCK: 5.0, MOSEC: 1.5}
+# Times that the rate at the direct address is to be another one's, with a model.
+DIRECT_BARS = {
+    ("small", STOCK): 5.0,
+    ("small", MOSEC): 1.5,
+    ("large", STOCK): 3.0,
+    ("batched", MOSEC): 1.0,
+}
 
 
 @dataclass
@@ -86,19 +95,6 @@ class Found:
     others: list[float] = field(default_factory=list)
 
 
-class WrongAnswerError(RuntimeError):
-    """What a server answered is not what the model answers."""
-
-
-def right_answer(model: str, url: str) -> bytes:
-    """The server's answer, once it has been compared with the model's own."""
-    body, said = ask(url, REQUEST)
-    expected = build(model).answer(REQUEST)
-    if said != expected:
-        raise WrongAnswerError(f"{said}, which is not {expected}")
-    return body
-
-
 def wait_for_all(server: Server, workers: int) -> None:
     """Until so many workers have answered, and there are no others."""
     wait_for(lambda: server.all_answer(workers), f"{workers} workers' answers", seconds=PATIENCE_S)
@@ -116,11 +112,12 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
     """Start, measure and stop one framework with one model."""
     framework = FRAMEWORKS[name]
     figures = found.figures.setdefault(model, {}).setdefault(name, Figures())
-    figures.restarts = name == ALONE or (isinstance(framework, Program) and not framework.scales)
+    figures.restarts = name == ALONE or (isinstance(framework, Program) and not framework.kind.scales)
     most = max(options.workers)
     begun = time.perf_counter()
-    with framework(model, folder, most) as server:
-        expected = right_answer(model, server.url)
+    with framework(Order(model, most), folder) as server:
+        (url,) = server.urls
+        expected = right_answer(model, url)
         figures.first_s.append(time.perf_counter() - begun)
         another = server.deploy_another()
         if another is not None:
@@ -129,12 +126,12 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
         for workers in sorted(options.workers, reverse=True):
             if workers != most:
                 scaled(server, workers)
-            body = json.dumps(REQUEST).encode()
-            load = server.url, body, "application/json", expected, 2 * workers
+            body = posted(url, MODELS[model].question)
+            load = url, body, "application/json", expected, 2 * workers * MODELS[model].batch
             warming = http_load.measure(*load, options.warm)
             # Who replaces its workers to change their number may still have been at it.
             wait_for_all(server, workers)
-            disturbed = Others([server])
+            disturbed = Others(server.processes())
             met = http_load.measure(*load, options.seconds)
             found.others.append(disturbed.cores())
             if met.wrong:
@@ -151,35 +148,95 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
                 kind.setdefault(workers, []).append(value)
 
 
-def measure(folder: Path, options: argparse.Namespace) -> Found:
-    found = Found()
+def prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
+    """Install what is missing, make archives; gives why a framework cannot be installed."""
+    failed = {}
     for name in options.frameworks:
         framework = FRAMEWORKS[name]
         if isinstance(framework, Program):
             try:
                 environment.python_of(framework.pins)
             except environment.CannotBeInstalledError as error:
-                found.failed[name] = f"cannot be installed: {error}"
+                failed[name] = f"cannot be installed: {error}"
         else:
             store = folder / ("hermetic" if AS_STOCK[name] else "ordinary")
             store.mkdir(exist_ok=True)
             for model in options.only:
                 archive(model, AS_STOCK[name], store)
+    return failed
+
+
+def in_rounds(options: argparse.Namespace, failed: dict[str, str], one: Callable[[str, str], None]) -> None:
+    """All frameworks with each model, in turns, beginning with another one in each round; drop what fails.
+
+    Args:
+        failed: why a framework is left out; those that fail are added.
+        one: called with a model and a framework.
+    """
     for round_number, model in itertools.product(range(options.rounds), options.only):
         first = round_number % len(options.frameworks)
         for name in options.frameworks[first:] + options.frameworks[:first]:
-            if name in found.failed:
+            if name in failed:
                 continue
             try:
-                turn(model, name, folder, options, found)
+                one(model, name)
             except (OSError, RuntimeError, AssertionError) as error:
-                found.failed[name] = f"{model}: {type(error).__name__}: {error}"
-                print(f"  {name}, {found.failed[name]}", flush=True)
+                failed[name] = f"{model}: {type(error).__name__}: {error}"
+                print(f"  {name}, {failed[name]}", flush=True)
             else:
                 print(f"  round {round_number + 1}: {model}, {name}", flush=True)
+
+
+def measure(folder: Path, options: argparse.Namespace) -> Found:
+    found = Found(failed=prepare(folder, options))
+    in_rounds(options, found.failed, lambda model, name: turn(model, name, folder, options, found))
     for name, by_name in itertools.product(found.failed, found.figures.values()):
         by_name.pop(name, None)
     return found
+
+
+def measure_together(folder: Path, options: argparse.Namespace) -> NoReturn:
+    """Measure several models at once, print, keep, and exit."""
+    failed = prepare(folder, options)
+    figures: dict[str, dict[str, together.Figures]] = {model: {} for model in options.only}
+    others = []
+    (workers,) = options.workers
+
+    def one(model: str, name: str) -> None:
+        there = figures[model].setdefault(name, together.Figures())
+        load = options.warm, options.seconds
+        others.append(together.turn(name, model, options.together, workers, *load, folder, there))
+
+    in_rounds(options, failed, one)
+    for name, by_name in itertools.product(failed, figures.values()):
+        by_name.pop(name, None)
+    report_failed(failed)
+    right = report.Bar(f"{PACKED} answered rightly", float(PACKED not in failed), 1.0)
+    report.finish(
+        "serving-models",
+        {
+            f"{model}: {name}": each.rate
+            for model, by_name in figures.items()
+            for name, each in by_name.items()
+        },
+        "req/s",
+        ([right] if PACKED in options.frameworks else []) + together.bars(figures, PACKED, STOCK),
+        doubt(others),
+        figures={
+            model: {name: asdict(each) for name, each in by_name.items()}
+            for model, by_name in figures.items()
+        },
+        failed=failed,
+        others_cores=others,
+        versions=versions([name for name in options.frameworks if name not in failed]),
+        options=vars(options),
+    )
+
+
+def report_failed(failed: dict[str, str]) -> None:
+    """Print which frameworks have no figures."""
+    for name, why in failed.items():
+        print(f"  {name} has no figures: {why}")
 
 
 def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
@@ -216,11 +273,11 @@ def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
                 5.0,
             )
         )
-    for name, (other, least) in itertools.product((DIRECT, ALONE), DIRECT_BARS.items()):
-        small = found.figures.get("small", {})
-        if name in small and other in small:
-            ratio = report.ratio(small[name].rate[most], small[other].rate[most])
-            bars.append(report.Bar(f"small: {name}'s rate over {other}'s", ratio, least))
+    for name, ((model, other), least) in itertools.product((DIRECT, ALONE), DIRECT_BARS.items()):
+        by_name = found.figures.get(model, {})
+        if name in by_name and other in by_name:
+            ratio = report.ratio(by_name[name].rate[most], by_name[other].rate[most])
+            bars.append(report.Bar(f"{model}: {name}'s rate over {other}'s", ratio, least))
     return bars
 
 
@@ -244,22 +301,29 @@ def main() -> None:
     parser.add_argument(
         "--warm", type=float, default=8.0, help="seconds before each measurement; a pool may grow meanwhile"
     )
-    models = list(MODELS)
-    parser.add_argument(
-        "--only", nargs="+", choices=models, default=models, metavar="MODEL", help=str(models)
-    )
+    parser.add_argument("--only", nargs="+", choices=MODELS, metavar="MODEL", help=str([*MODELS]))
     names = list(FRAMEWORKS)
     parser.add_argument(
         "--frameworks", nargs="+", choices=names, default=names, metavar="NAME", help="; ".join(names)
     )
-    parser.add_argument("--workers", type=int, nargs="+", default=[cores, 4 * cores])
+    parser.add_argument("--workers", type=int, nargs="+", help="numbers of them; with --together one, or 4")
+    parser.add_argument(
+        "--together",
+        type=int,
+        metavar="N",
+        help="instead: a model under N names at once, the small one by default; kept as serving-models",
+    )
     options = parser.parse_args()
-    options.workers = sorted({*options.workers})
+    options.only = options.only or (["small"] if options.together else BY_DEFAULT)
+    options.workers = sorted({*(options.workers or ([4] if options.together else [cores, 4 * cores]))})
+    if options.together and len(options.workers) > 1:
+        parser.error("--together takes one number of workers")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="ip-serving-") as folder:
+        if options.together:
+            measure_together(Path(folder), options)
         found = measure(Path(folder), options)
-    for name, why in found.failed.items():
-        print(f"  {name} has no figures: {why}")
+    report_failed(found.failed)
     figures = {
         model: {name: asdict(each) for name, each in by_name.items()}
         for model, by_name in found.figures.items()
@@ -270,14 +334,12 @@ def main() -> None:
         for name, each in by_name.items()
         for workers, rates in each.rate.items()
     }
-    disturbed = max(found.others, default=0.0)
-    doubt = f"other processes used up to {disturbed:.2f} cores" if disturbed > QUIET_MACHINE else ""
     report.finish(
         "serving",
         measured,
         "req/s",
         bars_of(found, options.workers),
-        doubt,
+        doubt(found.others),
         figures=figures,
         failed=found.failed,
         others_cores=found.others,

@@ -21,39 +21,72 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import psutil
 from local_server import INTERPOOL, TorchServe, free_ports
 from waiting import wait_for
 
 from benchmarks.serving import environment as environments
-from benchmarks.serving import handlers, models
+from benchmarks.serving import handlers, models, tensors
 from benchmarks.shared import archiving
 from benchmarks.shared.checkout import SCRIPTS
 
-PATIENCE_S = 180.0  # what takes longer is stuck
+PATIENCE_S = 600.0  # what takes longer is stuck; forty workers that start at once take minutes
 MB = 1e6
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a framework is to serve when it starts.
+
+    Attributes:
+        model: one of those in models.py.
+        names: the names under which its server has that model, each with workers of its own.
+        workers: of each name.
+        most: of each name, as long as the server runs.
+    """
+
+    model: str
+    most: int
+    workers: int = 1
+    names: tuple[str, ...] = ("served",)
+
+
+def posted(url: str, request: dict[str, Any]) -> bytes:
+    """The body by which a request is sent to that address."""
+    return json.dumps(tensors.wrapped(request) if tensors.PATH in url else request).encode()
 
 
 def ask(url: str, request: dict[str, Any]) -> tuple[bytes, Any]:
     """An answer, and what its JSON says; raises OSError where there is none."""
-    asked = urllib.request.Request(url, json.dumps(request).encode(), {"Content-Type": "application/json"})
+    asked = urllib.request.Request(url, posted(url, request), {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked, timeout=60) as answer:
         body: bytes = answer.read()
-    return body, json.loads(body)
+    said = json.loads(body)
+    return body, tensors.unwrapped(said) if tensors.PATH in url else said
+
+
+def who_answers(url: str, requests: int) -> list[Any]:
+    """The processes that answer so many requests at once, as they say; raises OSError if one does not."""
+    with ThreadPoolExecutor(requests) as threads:
+        return [said["pid"] for _, said in threads.map(ask, [url] * requests, [models.WHO] * requests)]
 
 
 class Server(Protocol):
-    """A framework that serves one model."""
+    """A framework that serves one model, under one name or several.
 
-    url: str
+    Attributes:
+        urls: where each name is asked.
+    """
+
+    urls: list[str]
 
     def scale(self, workers: int) -> None:
-        """Tell it to have so many; returns when it says so, or at once where it does not."""
+        """Tell it to have so many for each name; returns when it says so, or at once where it does not."""
 
     def all_answer(self, workers: int) -> bool:
-        """Ask as many at once as there are workers, and tell whether all of them have answered by now."""
+        """Ask as many at once as a name has workers; whether all workers of each have answered by now."""
 
     def processes(self) -> list[psutil.Process]:
         """All that runs on its behalf."""
@@ -84,30 +117,42 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
 class OnTorchServe:
     """A model on TorchServe."""
 
-    def __init__(self, model: str, archived: Path, running: TorchServe) -> None:
-        self._model = model
+    def __init__(self, order: Order, archived: Path, running: TorchServe) -> None:
+        self._order = order
         self._running = running
         shutil.copy(archived, running.store)
-        self.url = f"{running.inference}/predictions/{model}"
-        self._deploy(model)
+        for name in order.names:
+            self._deploy(name, order.workers)
+        self.urls = [self._url(name) for name in order.names]
+        for url in self.urls:
+            wait_for(lambda url=url: _answers(url), url, seconds=PATIENCE_S)  # type: ignore[misc]
 
-    def _deploy(self, name: str) -> None:
+    def _url(self, name: str) -> str:
+        return f"{self._running.inference}/predictions/{name}"
+
+    def _deploy(self, name: str, workers: int) -> None:
         answer = self._running.register(
-            f"{self._model}.mar", model_name=name, batch_size=1, response_timeout=120
+            f"{self._order.model}.mar",
+            model_name=name,
+            initial_workers=workers,
+            batch_size=models.MODELS[self._order.model].batch,
+            max_batch_delay=models.BATCH_DELAY_MS,
+            response_timeout=120,
         )
         if answer.status != 200:
             raise RuntimeError(f"the model was not registered: {answer.text}")
 
     def scale(self, workers: int) -> None:
-        answer = self._running.scale(self._model, workers)
-        if answer.status != 200:
-            raise RuntimeError(f"the workers were not started: {answer.text}")
+        for name in self._order.names:
+            answer = self._running.scale(name, workers)
+            if answer.status != 200:
+                raise RuntimeError(f"the workers were not started: {answer.text}")
 
     def all_answer(self, workers: int) -> bool:
-        ready = len(self._running.ready_workers(self._model))
-        with ThreadPoolExecutor(workers) as threads:
-            answers = list(threads.map(ask, [self.url] * workers, [models.WHO] * workers))
-        return ready == workers and len(answers) == workers
+        return all(
+            len(self._running.ready_workers(name)) == workers == len(who_answers(url, workers))
+            for name, url in zip(self._order.names, self.urls, strict=True)
+        )
 
     def processes(self) -> list[psutil.Process]:
         return self._running.processes()
@@ -117,37 +162,38 @@ class OnTorchServe:
 
     def deploy_another(self) -> float | None:
         begun = time.perf_counter()
-        self._deploy("another")
-        ask(f"{self._running.inference}/predictions/another", models.REQUEST)
+        self._deploy("another", 1)
+        ask(self._url("another"), models.REQUEST)
         took = time.perf_counter() - begun
         self._running.unregister("another")
         return took
 
 
 @contextlib.contextmanager
-def torchserve(model: str, folder: Path, _most: int, overlay: bool, hermetic: bool) -> Iterator[Server]:
+def torchserve(order: Order, folder: Path, overlay: bool, hermetic: bool) -> Iterator[Server]:
     environment = {
         "INTERPOOL_INTERPRETERS": "",
         "INTERPOOL_ORDINARY_ARCHIVES": "pool",
     }  # empty counts as unset
     store = folder / ("hermetic" if hermetic else "ordinary")
     with TorchServe(overlay=overlay, environment=environment) as running:
-        yield OnTorchServe(model, store / f"{model}.mar", running)
+        yield OnTorchServe(order, store / f"{order.model}.mar", running)
 
 
 class OnDirectAddress(OnTorchServe):
     """The same model, asked at the direct address beside that TorchServe."""
 
-    def __init__(self, model: str, archived: Path, running: TorchServe, address: str) -> None:
-        super().__init__(model, archived, running)
-        self._inference = f"http://{address}"
-        self.url = f"{self._inference}/predictions/{model}"
-        wait_for(lambda: _answers(self.url), "the direct address", seconds=PATIENCE_S)
+    def __init__(self, order: Order, archived: Path, running: TorchServe, address: str) -> None:
+        self._address = f"http://{address}"
+        super().__init__(order, archived, running)
+
+    def _url(self, name: str) -> str:
+        return f"{self._address}/predictions/{name}"
 
     def all_answer(self, workers: int) -> bool:
         pools = self._running.pools().values()
         ready = sum(each["started"] for pool in pools for each in pool["beside"])
-        return ready == workers and super().all_answer(workers)
+        return ready == workers * len(self.urls) and super().all_answer(workers)
 
 
 def _answers(url: str) -> bool:
@@ -158,27 +204,42 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def direct(model: str, folder: Path, _most: int) -> Iterator[Server]:
+def direct(order: Order, folder: Path) -> Iterator[Server]:
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     environment = {"INTERPOOL_INTERPRETERS": "", "INTERPOOL_DIRECT_ADDRESS": address}
     with TorchServe(overlay=True, environment=environment) as running:
-        yield OnDirectAddress(model, folder / "hermetic" / f"{model}.mar", running, address)
+        yield OnDirectAddress(order, folder / "hermetic" / f"{order.model}.mar", running, address)
 
 
 # ---- programs ------------------------------------------------------------------------------------
 
 
 class OnProgram:
-    """A model in a program that serves it."""
+    """A model in a program that serves it.
 
-    def __init__(self, command: list[str], environment: dict[str, str], path: str, told: bool) -> None:
+    Args:
+        command: with ``$PORT`` for the port and ``$WORKERS`` for the number of workers.
+        environment: added to the program's.
+        path: where a name is asked, with ``$NAME`` for it.
+        order: what it serves.
+
+    Attributes:
+        scales: whether it changes the number of workers while it runs.
+        several: whether it takes several names.
+    """
+
+    scales = several = False
+
+    def __init__(self, command: list[str], environment: dict[str, str], path: str, order: Order) -> None:
         self._run = uuid.uuid4().hex
         self._command = command
-        self._told = told  # reads what it is to do while it runs
+        self._order = order
         self._folder = tempfile.mkdtemp(prefix="sv-")  # short: sockets live below
         (port,) = free_ports(1)
-        self.url = f"http://127.0.0.1:{port}{path}"
+        self._at = f"http://127.0.0.1:{port}"
+        self._path = path
+        self.urls = [self._url(name) for name in order.names]
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -189,14 +250,17 @@ class OnProgram:
             **environment,
         }
         self._log = Path(self._folder) / "log"
-        self._workers: set[int] = set()
+        self._workers: dict[str, set[int]] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
+    def _url(self, name: str) -> str:
+        return self._at + self._path.replace("$NAME", name)
+
     @contextlib.contextmanager
-    def running(self) -> Iterator[Server]:
-        """Serve by one worker during a ``with`` block, and remove what it has written."""
+    def running(self) -> Iterator[Self]:
+        """Serve during a ``with`` block, and remove what it has written."""
         try:
-            self.start(1)
+            self.start(self._order.workers)
             yield self
         finally:
             self.end()
@@ -216,7 +280,12 @@ class OnProgram:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._wait_for_an_answer(self.url)
+        self._deploy(workers)
+        for url in self.urls:
+            self._wait_for_an_answer(url)
+
+    def _deploy(self, workers: int) -> None:
+        """Have it serve each name by so many workers, if its command does not say that."""
 
     def _wait_for_an_answer(self, url: str) -> None:
         def answers() -> bool:
@@ -227,8 +296,10 @@ class OnProgram:
                 return bool(ask(url, models.REQUEST))
             except urllib.error.HTTPError as error:
                 with error:
-                    if 400 <= error.code < 500 and error.code not in (404, 429):  # it is no use to wait
-                        raise RuntimeError(f"it answers {error.code}: {error.read()[:500]!r}") from None
+                    said = error.read()[:500]
+                waits = error.code in (404, 429) or b"not ready" in said
+                if 400 <= error.code < 500 and not waits:  # it is no use to wait
+                    raise RuntimeError(f"it answers {error.code}: {said!r}") from None
             except (OSError, ValueError):
                 pass
             return False
@@ -240,25 +311,20 @@ class OnProgram:
         return self._log.read_text(errors="replace")[-1500:]
 
     def scale(self, workers: int) -> None:
-        if self._told:
-            self._tell(str(workers))
+        if self.scales:
+            self._deploy(workers)
         else:
             self.end()
             self.start(workers)
 
-    def _tell(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-        self._process.stdin.flush()
-
     def all_answer(self, workers: int) -> bool:
-        with ThreadPoolExecutor(workers) as threads:
-            answers = list(threads.map(ask, [self.url] * workers, [models.WHO] * workers))
+        at_once = workers * models.MODELS[self._order.model].batch  # if fewer, one worker might take all
+        answered = {url: {*who_answers(url, at_once)} for url in self.urls}
         # Those of before count as long as they live: they may still be answering.
         alive = {process.pid for process in self.processes()}
-        self._workers = (self._workers | {each["pid"] for _, each in answers}) & alive
-        return len(self._workers) == workers
+        for url, by in answered.items():
+            self._workers[url] = (self._workers.get(url, set()) | by) & alive
+        return all(len(each) == workers for each in self._workers.values())
 
     def processes(self) -> list[psutil.Process]:
         return [process for process in psutil.process_iter() if self._is_mine(process)]
@@ -269,17 +335,11 @@ class OnProgram:
         return False
 
     def frontends(self) -> list[psutil.Process]:
-        return [process for process in self.processes() if process.pid not in self._workers]
+        workers = {pid for each in self._workers.values() for pid in each}
+        return [process for process in self.processes() if process.pid not in workers]
 
     def deploy_another(self) -> float | None:
-        if not self._told:
-            return None
-        begun = time.perf_counter()
-        self._tell("another")
-        self._wait_for_an_answer(self.url.replace("/predict", "/another"))
-        took = time.perf_counter() - begun
-        self._tell("no other")
-        return took
+        return None
 
     def end(self) -> None:
         """As a user ends it; what is left after that is killed."""
@@ -288,8 +348,7 @@ class OnProgram:
         assert self._process.stdin is not None
         self._process.stdin.close()
         left = self.processes()
-        if not self._told:
-            self._process.terminate()
+        self._stop(self._process)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(20)
         psutil.wait_procs([process for process in left if process.pid != self._process.pid], timeout=3)
@@ -299,22 +358,83 @@ class OnProgram:
         self._process.wait()
         self._process = None
 
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+
+
+class OnTold(OnProgram):
+    """A program that reads what it is to do, and ends with its input."""
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        pass
+
+
+class OnRay(OnTold):
+    """Ray Serve's program, which takes names and their numbers of workers while it runs."""
+
+    scales = several = True
+
+    def _deploy(self, workers: int) -> None:
+        for name in self._order.names:
+            self._tell(f"{name} {workers}")
+
+    def deploy_another(self) -> float | None:
+        begun = time.perf_counter()
+        self._tell("another 1")
+        self._wait_for_an_answer(self._url("another"))
+        took = time.perf_counter() - begun
+        self._tell("another 0")
+        return took
+
+
+class OnSeveral(OnProgram):
+    """A program that takes several names when it starts."""
+
+    several = True
+
+
+class OnRun(OnSeveral):
+    """interpool run, whose workers are one process."""
+
+    def all_answer(self, workers: int) -> bool:
+        return all(len(who_answers(url, workers)) == workers for url in self.urls)
+
+    def frontends(self) -> list[psutil.Process]:
+        return []
+
+
+def run_alone(order: Order, folder: Path) -> contextlib.AbstractContextManager[Server]:
+    archive = folder / "hermetic" / f"{order.model}.ptpkg"
+    command = [*INTERPOOL, "run", *(f"{name}={archive}" for name in order.names)]
+    command += ["--port", "$PORT", "--workers", "$WORKERS"]
+    command += ["--batch-size", str(models.MODELS[order.model].batch)]
+    command += ["--max-batch-delay", str(models.BATCH_DELAY_MS)]
+    environment = {"INTERPOOL_INTERPRETERS": ""}
+    return OnRun(command, environment, "/predictions/$NAME", order).running()
+
 
 @dataclass(frozen=True)
 class Program:
-    """How a framework is called, by its own Python, with ``$PORT`` for the port."""
+    """How a framework is called, by its own Python; see OnProgram."""
 
     pins: tuple[str, ...]
     arguments: tuple[str, ...]
     path: str
-    scales: bool = False
+    kind: type[OnProgram] = OnProgram
 
-    def __call__(self, model: str, folder: Path, most: int) -> contextlib.AbstractContextManager[Server]:
+    def __call__(self, order: Order, folder: Path) -> contextlib.AbstractContextManager[Server]:
         python = environments.python_of(self.pins)
         command = [str(python), "-m", *self.arguments]
         environment = {
-            "SERVING_MODEL": model,
-            "SERVING_MOST": str(most),
+            "SERVING_MODEL": order.model,
+            "SERVING_NAMES": " ".join(order.names),
+            "SERVING_MOST": str(order.most * len(order.names)),
             "BENTOML_HOME": str(folder / "bentoml"),
             "BENTOML_DO_NOT_TRACK": "True",
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -322,26 +442,7 @@ class Program:
             "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
             "RAY_SERVE_ENABLE_HA_PROXY": str(int(shutil.which("haproxy") is not None)),
         }
-        return OnProgram(command, environment, self.path, self.scales).running()
-
-
-class OnRun(OnProgram):
-    """interpool run, whose workers are one process."""
-
-    def all_answer(self, workers: int) -> bool:
-        with ThreadPoolExecutor(workers) as threads:
-            answers = list(threads.map(ask, [self.url] * workers, [models.WHO] * workers))
-        return len(answers) == workers
-
-    def frontends(self) -> list[psutil.Process]:
-        return []
-
-
-def run_alone(model: str, folder: Path, _most: int) -> contextlib.AbstractContextManager[Server]:
-    archive = folder / "hermetic" / f"{model}.ptpkg"
-    command = [*INTERPOOL, "run", str(archive), "--port", "$PORT", "--workers", "$WORKERS"]
-    environment = {"INTERPOOL_INTERPRETERS": ""}
-    return OnRun(command, environment, f"/predictions/{model}", told=False).running()
+        return self.kind(command, environment, self.path, order).running()
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -352,10 +453,10 @@ DIRECT, ALONE, MOSEC = "interpool, direct", "interpool run", "mosec"
 
 
 def on_torchserve(overlay: bool, hermetic: bool) -> Callable[..., Any]:
-    return lambda model, folder, most: torchserve(model, folder, most, overlay, hermetic)
+    return lambda order, folder: torchserve(order, folder, overlay, hermetic)
 
 
-FRAMEWORKS: dict[str, Callable[[str, Path, int], contextlib.AbstractContextManager[Server]]] = {
+FRAMEWORKS: dict[str, Callable[[Order, Path], contextlib.AbstractContextManager[Server]]] = {
     PACKED: on_torchserve(overlay=True, hermetic=True),
     ORDINARY: on_torchserve(overlay=True, hermetic=False),
     STOCK: on_torchserve(overlay=False, hermetic=False),
@@ -369,13 +470,27 @@ FRAMEWORKS: dict[str, Callable[[str, Path, int], contextlib.AbstractContextManag
         ),
         "/predict",
     ),
+    "granian": Program(
+        ("fastapi==0.165.0", "granian==2.8.9"),
+        (
+            *("granian", f"{PROGRAMS}.fastapi_server:app", "--interface", "asgi", "--host", "127.0.0.1"),
+            *("--port", "$PORT", "--workers", "$WORKERS", "--log-level", "warning"),
+        ),
+        "/predict",
+    ),
     "LitServe": Program(("litserve==0.2.19",), (f"{PROGRAMS}.litserve_server",), "/predict"),
     MOSEC: Program(
         ("mosec==0.9.8",),
-        (f"{PROGRAMS}.mosec_server", "--address", "127.0.0.1", "--port", "$PORT"),
+        (f"{PROGRAMS}.mosec_server", "--address", "127.0.0.1", "--port", "$PORT", "--timeout", "60000"),
         "/inference",
     ),
-    "Ray Serve": Program(("ray[serve]==2.60.0",), (f"{PROGRAMS}.ray_application",), "/predict", scales=True),
+    "Ray Serve": Program(("ray[serve]==2.60.0",), (f"{PROGRAMS}.ray_application",), "/$NAME", OnRay),
+    "MLServer": Program(
+        ("mlserver==1.7.1", "uvloop==0.21.0"),  # no worker of it starts with a newer uvloop
+        (f"{PROGRAMS}.mlserver_model",),
+        f"{tensors.PATH}$NAME/infer",
+        OnSeveral,
+    ),
     "BentoML": Program(
         ("bentoml==1.4.39",),
         ("bentoml", "serve", f"{PROGRAMS}.bentoml_service:Service", "--host", "127.0.0.1", "--port", "$PORT"),

@@ -8,7 +8,7 @@ from benchmarks.serving import models
 
 
 class Handler:
-    """Answers each request of a batch by itself."""
+    """Answers each batch as its model does."""
 
     name = ""
 
@@ -16,7 +16,7 @@ class Handler:
         self.model = models.build(self.name)
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
-        return [self.model.answer(row.get("body") or row["data"]) for row in data]
+        return self.model.answer_all([row.get("body") or row["data"] for row in data])
 
 
 class Small(Handler):
@@ -29,3 +29,15 @@ class Medium(Handler):
 
 class Waiting(Handler):
     name = "waiting"
+
+
+class Large(Handler):
+    name = "large"
+
+
+class Batched(Handler):
+    name = "batched"
+
+
+class Bert(Handler):
+    name = "bert"

@@ -1,10 +1,10 @@
-"""What the serving benchmark serves, alike in every framework: three models, and what to ask them."""
+"""What the serving benchmark serves, alike in every framework: its models, and what to ask them."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,10 +14,24 @@ WHO_S = 0.02
 # What is asked: every framework gets the same JSON, and answers with JSON.
 REQUEST = {"x": [number / WIDTH for number in range(WIDTH)]}
 WHO = {"x": [], "who": True}
+LARGE_BYTES = 1_000_000
+BATCH_DELAY_MS = 5  # that a batch waits for more requests, in every framework
 
 
 class Served:
-    """Answers a request, one at a time."""
+    """Answers requests.
+
+    Attributes:
+        batch: the most requests that are answered by one call, where the framework collects them.
+        question: what it is asked.
+    """
+
+    batch = 1
+    question: dict[str, Any] = REQUEST
+
+    def answer_all(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The answers of a batch; see ``answer``."""
+        return [self.answer(request) for request in requests]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``{"y": ...}``; for ``who``, which process this is, late enough that the others are asked, too."""
@@ -27,7 +41,7 @@ class Served:
         with torch.inference_mode():
             y = self.compute(torch.tensor(request["x"]))
         # Kernels differ in their last digits from machine to machine; answers are compared as text.
-        return {"y": [round(value, 3) for value in y.tolist()]}
+        return {"y": _rounded(y.tolist())}
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
@@ -101,12 +115,74 @@ class Waiting(Served):
         return x * 2
 
 
-MODELS: dict[str, type[Served]] = {"small": Small, "medium": Medium, "waiting": Waiting}
+class Large(Small):
+    """The small model, asked with a megabyte beside its input, as with a picture in Base64."""
+
+    question: ClassVar[dict[str, Any]] = {**REQUEST, "data": "x" * LARGE_BYTES}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {**super().answer(request), "bytes": len(request.get("data", ""))}
+
+
+class Batched(Served):
+    """Layers whose weights are read once for a batch, of one request or of eight."""
+
+    batch = 8
+    HIDDEN = 2048
+
+    def __init__(self) -> None:
+        _prepare()
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, self.HIDDEN),
+            torch.nn.ReLU(),
+            torch.nn.Linear(self.HIDDEN, self.HIDDEN),
+            torch.nn.ReLU(),
+            torch.nn.Linear(self.HIDDEN, WIDTH),
+        ).eval()
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)  # type: ignore[no-any-return]
+
+    def answer_all(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if len(requests) == 1 or any(request.get("who") for request in requests):
+            return super().answer_all(requests)
+        rows = self.answer({"x": [request["x"] for request in requests]})["y"]
+        return [{"y": row} for row in rows]
+
+
+class Bert(Served):
+    """A small BERT of transformers', which takes longer to import than torch."""
+
+    def __init__(self) -> None:
+        from transformers import BertConfig, BertModel
+
+        _prepare()
+        config = BertConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+        self.model = BertModel(config).eval()
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = (x * WIDTH).long()[None]
+        return self.model(tokens).pooler_output[0, :8]  # type: ignore[no-any-return]
+
+
+MODELS: dict[str, type[Served]] = {
+    "small": Small,
+    "medium": Medium,
+    "waiting": Waiting,
+    "large": Large,
+    "batched": Batched,
+    "bert": Bert,
+}
+BY_DEFAULT = [name for name in MODELS if name != "bert"]  # that is for many models at once
 
 
 def build(name: str) -> Served:
     """The model of that name."""
     return MODELS[name]()
+
+
+def _rounded(values: list[Any]) -> list[Any]:
+    return [_rounded(value) if isinstance(value, list) else round(value, 3) for value in values]
 
 
 def _prepare() -> None:

@@ -119,14 +119,11 @@ def main() -> None:
         pairs = zip(measured[of], measured[with_], strict=True)
         return statistics.quantiles([how(a, b) for a, b in pairs], n=4)
 
-    over = {name: compare(name, "plain call", lambda a, b: a - b) for name in (*CALLS, "by hand")}
+    over = {name: compare(name, "plain call", lambda a, b: a - b) for name in CALLS}
     flat = compare(f"tensor of {SIZES[-1]:,}", f"tensor of {SIZES[0]:,}", lambda a, b: a / b)
     # A bar that lies between the quartiles is met in some rounds, missed in others.
     torn = any(over[name][0] <= OVER_PLAIN < over[name][2] for name in CALLS) or flat[0] <= SPREAD < flat[2]
     doubt = "rounds differ by more than what is asked" if torn else ""
-    for name, quartiles in over.items():
-        print(f"  {name}, over a plain call: {quartiles[1]:.2f} us")
-    print(f"  {SIZES[-1]:,} elements over ten: {flat[1]:.2f}")
     report.finish(
         "session",
         measured,
@@ -139,9 +136,6 @@ def main() -> None:
             report.Bar(f"{SPREAD:g} over large tensor over small", SPREAD / flat[1], 1.0),
         ],
         doubt,
-        over_plain_us={name: quartiles[1] for name, quartiles in over.items()},
-        large_over_small=flat[1],
-        calls=options.calls,
     )
 
 

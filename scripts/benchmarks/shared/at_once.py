@@ -32,19 +32,25 @@ def in_threads(loops: list[Loop]) -> AtOnce:
     return at_once
 
 
-def serve(prepare: Callable[[], tuple[str, AtOnce | None]]) -> None:
+def serve(prepare: Callable[[], tuple[str, AtOnce | None]], at_end: Callable[[], str] = lambda: "") -> None:
     """Say ``ready`` and what ``prepare`` says; then answer each line ``SECONDS START WIDTH`` with the rate.
 
+    At the end of the input, say what ``at_end`` says. If ``prepare`` cannot import something, say so and end.
     A model may print, too: the benchmark is answered through a descriptor of its own.
     """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    said, work = prepare()
+    try:
+        said, work = prepare()
+    except ImportError as error:
+        print(f"{type(error).__name__}: {error}".splitlines()[0], file=out, flush=True)
+        sys.exit(1)
     print("ready", said, file=out, flush=True)
     for line in sys.stdin:
         seconds, start, width = line.split()
         assert work is not None
         print(work(float(seconds), float(start), int(width)), file=out, flush=True)
+    print(at_end(), file=out, flush=True)
 
 
 def wait_until(start: float) -> None:

@@ -1,13 +1,8 @@
-"""Draws what ``scripts/bench scaling --models`` or ``gpu`` measured: a panel for each model.
-
-.venv/bin/python scripts/benchmarks shared.curves results/scaling-suite-….json FILE.svg
-"""
+"""Draws what ``scripts/bench scaling --models`` or ``gpu`` measured: a panel for each model."""
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +15,7 @@ STYLES = {
     "processes": ("#D55E00", "--", "s"),
     "forked processes": ("#E69F00", ":", "^"),
     "graph": ("#009E73", "-.", "D"),
-    "one interpreter": ("#555555", "-", "x"),
+    "one interpreter": ("#777777", "-", "x"),
 }
 NAMES = {
     "interpreters": "an interpreter per thread",
@@ -60,8 +55,4 @@ def draw(suite: list[dict[str, Any]], file: Path) -> Path:
     figure.supxlabel("threads, or processes, that call the model at once", fontsize=9)
     figure.supylabel("calls a second", fontsize=9)
     legend(figure, 2)
-    return save(figure, file)
-
-
-if __name__ == "__main__":
-    draw(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["suite"], Path(sys.argv[2]))
+    return save(figure, file, "Calls a second, by threads or processes, of each model")

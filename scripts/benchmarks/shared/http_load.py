@@ -6,7 +6,6 @@ wrk takes a tenth of our own clients' CPU time, which is the servers' where all 
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -27,7 +26,6 @@ class Met(NamedTuple):
     rate: float  # a second
     p50_ms: float
     p99_ms: float
-    cpu_s: float  # the clients' own
     wrong: str  # "" if every answer was right
 
 
@@ -39,17 +37,13 @@ def measure(url: str, body: bytes, kind: str, expected: bytes, clients: int, sec
         expected: each answer's body.
         seconds: wrk takes whole ones.
     """
-    whose = resource.RUSAGE_CHILDREN if WRK else resource.RUSAGE_SELF
-    before = resource.getrusage(whose)
-    met = (_by_wrk if WRK else _by_ours)(url, body, kind, expected, clients, seconds)
-    after = resource.getrusage(whose)
-    return met._replace(cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return (_by_wrk if WRK else _by_ours)(url, body, kind, expected, clients, seconds)
 
 
 def _by_ours(url: str, body: bytes, kind: str, expected: bytes, clients: int, seconds: float) -> Met:
     found = ours.load(url, body, kind, clients, seconds, expected)
     p50, p99 = (1000 * ours.percentile(found.seconds, part) for part in (0.5, 0.99))
-    return Met(len(found.seconds), found.rate, p50, p99, 0.0, "; ".join(found.errors[:3]))
+    return Met(len(found.seconds), found.rate, p50, p99, "; ".join(found.errors[:3]))
 
 
 def _by_wrk(url: str, body: bytes, kind: str, expected: bytes, clients: int, seconds: float) -> Met:
@@ -64,6 +58,5 @@ def _by_wrk(url: str, body: bytes, kind: str, expected: bytes, clients: int, sec
     said = json.loads(done.stdout.splitlines()[-1])
     failed = said["wrong"] + said["errors"]
     wrong = f"{said['wrong']} wrong answers, {said['errors']} errors" if failed else ""
-    return Met(
-        said["requests"], said["requests"] / said["seconds"], said["p50_ms"], said["p99_ms"], 0.0, wrong
-    )
+    rate = said["requests"] / said["seconds"]
+    return Met(said["requests"], rate, said["p50_ms"], said["p99_ms"], wrong)

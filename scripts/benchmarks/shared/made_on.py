@@ -18,7 +18,8 @@ def made_on() -> dict[str, Any]:
 
     Returns:
         ``date``; ``machine``: its processor, cores, memory in GB (10⁹ bytes) and kernel; ``versions`` of
-        CPython, torch, TorchServe and Java, as far as they are there; ``options`` of the command.
+        CPython, torch, TorchServe and Java, as far as they are there; ``options`` of the command, in which
+        PATH stands for files and folders.
     """
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -33,7 +34,7 @@ def made_on() -> dict[str, Any]:
             **{name: version for name in ("torch", "torchserve") if (version := _version(name))},
             **({"Java": java} if (java := _java()) else {}),
         },
-        "options": sys.argv[1:],
+        "options": [re.sub("[^=]*/.*", "PATH", word) for word in sys.argv[1:]],
     }
 
 

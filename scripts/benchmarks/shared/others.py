@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 import psutil
 
 QUIET_MACHINE = 0.1  # cores that others may use
 
 
-class Running(Protocol):
-    """Something with processes."""
-
-    def processes(self) -> list[psutil.Process]: ...
+def doubt(others: list[float]) -> str:
+    """Why a machine cannot tell on which others used so many cores; "" if it can."""
+    most = max(others, default=0.0)
+    return f"other processes used up to {most:.2f} cores" if most > QUIET_MACHINE else ""
 
 
 class Others:
-    """How many cores' worth of CPU time processes that are none of ours use."""
+    """How many cores' worth of CPU time processes that are none of ours use.
 
-    def __init__(self, servers: Sequence[Running]) -> None:
-        self._mine = [psutil.Process(), *(process for one in servers for process in one.processes())]
+    Args:
+        ours: all of ours but this one.
+    """
+
+    def __init__(self, ours: Iterable[psutil.Process]) -> None:
+        self._mine = [psutil.Process(), *ours]
         self._known: dict[int, float] = {}  # of those that have ended, what was read last
         self._begun = time.perf_counter(), self._used()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 
 LAYERS = 20
@@ -24,23 +22,3 @@ class TinyMLP(torch.nn.Module):
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x
-
-
-def iterate(seconds: float) -> int:
-    """Run the model over and over for that long; returns how often it ran.
-
-    Called by several threads at once in the one-interpreter configuration, which
-    is why each call has a model of its own.
-    """
-    model = TinyMLP()
-    x = torch.ones(1, WIDTH)
-    count = 0
-    with torch.inference_mode():
-        for _ in range(50):
-            model(x)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            for _ in range(20):
-                model(x)
-            count += 20
-    return count

@@ -17,7 +17,13 @@ class Worker:
         module: what it runs.
         arguments: the module's.
         python: the program, if not this process's.
+
+    Attributes:
+        said: what it said when it could begin.
+        ended: what it said at its end.
     """
+
+    said = ended = ""
 
     def __init__(self, module: str, *arguments: str, python: Path | None = None) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -38,10 +44,10 @@ class Worker:
 
     def wait_ready(self) -> str:
         """Wait until it can begin; gives what it said besides. Raises RuntimeError if it cannot."""
-        word, _, said = self._read().partition(" ")
+        word, _, self.said = self._read().partition(" ")
         if word != "ready":
-            raise RuntimeError(f"the process {self._name} did not start: {word} {said}")
-        return said
+            raise RuntimeError(f"the process {self._name} did not start: {word} {self.said}")
+        return self.said
 
     def _read(self) -> str:
         assert self._process.stdout is not None
@@ -62,7 +68,9 @@ class Worker:
     def stop(self) -> None:
         """End it."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
+        self.ended = self._process.stdout.read().strip()
         self._process.wait(timeout=60)
 
     def kill(self) -> None:

@@ -30,4 +30,4 @@ def draw(result: dict[str, Any], file: Path) -> Path:
         axis.grid(axis="y", alpha=0.3)
     axes.flat[0].set_ylabel("memory, MB", fontsize=8)
     legend(figure, 2)
-    return save(figure, file)
+    return save(figure, file, "Memory by workers, of stock TorchServe and of interpool")

@@ -45,6 +45,7 @@ ENVIRONMENT = {
     "INTERPOOL_MEMORY_MB": "1500",
     "INTERPOOL_CEILING": "4",
 }
+LISTENS = "0A"  # the state of a listening socket in /proc/net/tcp
 SAME = 6  # times that counts are looked at, half a second apart
 PATIENCE_S = 120.0  # for the innocent to be served again
 REQUEST_S = 90.0
@@ -228,6 +229,8 @@ class Chaos:
 def counts(server: TorchServe) -> dict[str, object]:
     """What there is of a server; of a host that has just started, as what a host has ends with it."""
     hosts = server.hosts()
+    interpreters = [one for pool in server.pools().values() for one in pool["interpreters"]["interpreters"]]
+    loads = sum(len(one["affinities"]) for one in interpreters)
     return {
         "hosts": len(hosts),
         "shims": len(server.shims()),
@@ -241,17 +244,49 @@ def counts(server: TorchServe) -> dict[str, object]:
             for path in server.tmp.iterdir()
             if not path.name.startswith(".ts.sock")
         ),
-        "descriptors of the host": [descriptors(host.pid) for host in hosts],
+        "descriptors of the host": [descriptors(host.pid, loads) for host in hosts],
     }
 
 
-def descriptors(pid: int) -> dict[str, int]:
-    """How many of which kind that process has: sockets, pipes, files by their names."""
+def descriptors(pid: int, loads: int) -> dict[str, int]:
+    """How many of which kind that process has: sockets, pipes, files by their names.
+
+    TCP connections are not counted: clients, and requests to TorchServe, come and go. Neither are the archive
+    and the folder that a loaded model has open: how many interpreters load it depends on the requests.
+
+    Args:
+        pid: of the process.
+        loads: the number of models that its interpreters have loaded, each as often as it is loaded.
+    """
     found: Counter[str] = Counter()
+    connections = tcp_connections()
+    links = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            found[re.sub(r":\[\d+\]$|\d{3,}", "", Path(os.readlink(link)).name)] += 1
+            links.append(Path(os.readlink(link)).name)
+    connections |= tcp_connections()  # also those that came while the links were read
+    for name in links:
+        if name not in connections:
+            found[re.sub(r":\[\d+\]$|\d{3,}", "", name)] += 1
+    for kind in found:
+        if kind.startswith(("data-", "# (deleted)")):
+            found[kind] -= loads
     return dict(sorted(found.items()))
+
+
+def tcp_connections(port: int | None = None) -> set[str]:
+    """This machine's TCP connections, by the names of their descriptors' links.
+
+    Args:
+        port: the port of this machine that they were made to; None: any.
+    """
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, state, inode = (line.split()[column] for column in (1, 3, 9))
+        is_wanted = port is None or int(local.partition(":")[2], 16) == port
+        if is_wanted and state != LISTENS and inode != "0":
+            found.add(f"socket:[{inode}]")
+    return found
 
 
 def settled(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
@@ -385,6 +420,10 @@ def main() -> int:
             stop.set()
             for client in clients:
                 client.join()
+        try:
+            wait_for(lambda: not tcp_connections(port), "the end of connections whose clients have left")
+        except AssertionError as error:
+            faults.append(str(error))
         faults += [wrong for one in checked for wrong in one.wrong]
         for address in addresses:
             there = [one for one in checked if one.address == address]

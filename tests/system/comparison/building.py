@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from model_archiver.model_packaging_utils import model_handlers
 from stock_archiver import MAKING, wrap
 from system.comparison.archive import Archive
@@ -28,21 +27,17 @@ def build(archive: Archive, store: Path) -> Path:
         config = _text(folder / "model-config.yaml", archive.config)
         requirements = _text(folder / "requirements.txt", archive.requirements)
         shipped = archive.handler in model_handlers
-        wrap(
-            ModelArchiverConfig(
-                model_name=archive.name,
-                handler=archive.handler if shipped else str(folder / archive.handler),
-                version=archive.version,
-                model_file=str(folder / archive.model_file) if archive.model_file else None,
-                serialized_file=str(folder / archive.serialized) if archive.serialized else None,
-                extra_files=str(extra) if archive.extra else None,
-                config_file=config,
-                requirements_file=requirements,
-                export_path=str(store),
-                force=True,
-            )
+        return store / wrap(
+            archive.name,
+            archive.handler if shipped else folder / archive.handler,
+            store,
+            archive.version,
+            model_file=archive.model_file and folder / archive.model_file,
+            serialized_file=archive.serialized and folder / archive.serialized,
+            extra_files=extra if archive.extra else None,
+            config_file=config,
+            requirements_file=requirements,
         )
-    return store / f"{archive.name}.mar"
 
 
 def _text(path: Path, text: str) -> str | None:

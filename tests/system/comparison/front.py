@@ -13,7 +13,6 @@ import zipfile
 from pathlib import Path
 
 from local_server import TorchServe
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from stock_archiver import MAKING, wrap
 from system.comparison.archive import HANDLERS, Archive
 from system.comparison.building import build
@@ -38,18 +37,14 @@ def make(way: Way, name: str, store: Path, *, config: str = "", version: str = "
     with MAKING, tempfile.TemporaryDirectory(prefix="ip-mar-") as temporary:
         settings = Path(temporary) / "model-config.yaml"
         settings.write_text(config)
-        wrap(
-            ModelArchiverConfig(
-                model_name=name,
-                handler=str(interpool_handler.__file__),
-                version=version,
-                serialized_file=str(_packed()),
-                config_file=str(settings) if config else None,
-                export_path=str(store),
-                force=True,
-            )
+        return wrap(
+            name,
+            str(interpool_handler.__file__),
+            store,
+            version,
+            serialized_file=_packed(),
+            config_file=settings if config else None,
         )
-    return f"{name}.mar"
 
 
 @functools.cache
@@ -65,29 +60,43 @@ WORKFLOW = """
 import json
 
 
+def text_of(value):
+    return bytes(value).decode() if isinstance(value, (bytes, bytearray)) else json.dumps(value)
+
+
 def prepare(data, context):
     if data is None:
         return None
-    return [json.dumps({"prepared": bytes(row.get("body") or row.get("data")).decode()}) for row in data]
+    return [json.dumps({"prepared": text_of(row.get("body") or row.get("data"))}) for row in data]
 
 
 def finish(data, context):
     if data is None:
         return None
-    return [{name: bytes(value).decode() for name, value in row.items()} for row in data]
+    return [{name: text_of(value) for name, value in row.items()} for row in data]
 """
 
 
 def make_workflow(name: str, archive: str, store: Path) -> str:
     """Makes a workflow of two functions around a model; gives its file's name."""
-    models = {
-        "min-workers": 1,
-        "max-workers": 1,
-        "batch-size": 1,
-        "max-batch-delay": 10,
-        "middle": {"url": archive},
-    }
-    specification = {"models": models, "dag": {"prepare": ["middle"], "middle": ["finish"]}}
+    dag = {"prepare": ["middle"], "middle": ["finish"]}
+    return write_workflow(name, {"middle": archive}, dag, store, WORKFLOW)
+
+
+def write_workflow(
+    name: str, archives: dict[str, str], dag: dict[str, list[str]], store: Path, functions: str = ""
+) -> str:
+    """Writes a workflow's archive; gives its file's name.
+
+    Args:
+        name: of the workflow.
+        archives: the models' archives in the store, by the names of their nodes.
+        dag: the nodes that get each node's answer.
+        store: where it is to lie.
+        functions: the Python source of the nodes that are functions.
+    """
+    usual = {"min-workers": 1, "max-workers": 1, "batch-size": 1, "max-batch-delay": 10}
+    models = {**usual, **{node: {"url": archive} for node, archive in archives.items()}}
     manifest = {
         "createdOn": "01/01/2026 00:00:00",
         "runtime": "python",
@@ -95,9 +104,9 @@ def make_workflow(name: str, archive: str, store: Path) -> str:
         "archiverVersion": "0.2.15",
     }
     with zipfile.ZipFile(store / f"{name}.war", "w") as war:
-        war.writestr("workflow.yaml", json.dumps(specification))
-        war.writestr("functions.py", WORKFLOW)
-        war.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        war.writestr("workflow.yaml", json.dumps({"models": models, "dag": dag}))
+        war.writestr("functions.py", functions)
+        war.writestr("WAR-INF/MANIFEST.json", json.dumps(manifest))
     return f"{name}.war"
 
 

@@ -14,6 +14,7 @@ from local_server import TorchServe
 from system.comparison.archive import JSON, Archive, Request, post
 from system.comparison.building import build
 from system.comparison.exchange import send
+from system.comparison.kinds import answers
 
 pytestmark = pytest.mark.long
 
@@ -70,20 +71,7 @@ def _received(body: bytes | None, content_type: str | None = None, **more: str) 
     return Request(body, content_type, "/predictions/received", headers=headers)
 
 
-KINDS = (
-    "bytes",
-    "bytearray",
-    "str",
-    "list",
-    "dict",
-    "int",
-    "float",
-    "none",
-    "empty",
-    "tensor",
-    "odd",
-    "body type",
-)
+KINDS = [kind for kind in answers.ANSWERS if kind not in ("big", "header", "count")]
 ANSWERS = [
     *(post({"answer": kind}) for kind in KINDS),
     post({"answer": "str", "type": "text/html"}),
@@ -128,12 +116,17 @@ RECEIVED = [
         Request(b"raw", None, f"/predictions/received{rest}")
         for rest in ("/1.0", "/1.0/", "/1.0/more/parts", "/1.0/gr%C3%B6%C3%9Fe", "/", "?a=1")
     ),
+    *(
+        Request(b"raw", None, f"/predictions/received/1.0/{rest}")
+        for rest in ("%E8%B7%AF/%F0%9F%99%82", "%E8%B7%AF%C3%B6", "%FF", "a%E8%B7b")
+    ),
     Request(b"raw", None, "/explanations/received"),
     Request(b"raw", None, "/v1/models/received:predict"),
     Request(b"raw", None, "/v1/models/received:explain"),
     Request(b"raw", None, "/v2/models/received/infer"),
     Request(b"raw", None, "/v2/models/received/explain"),
     Request(b"raw", None, "/received/predict?a=1&b=two%20words"),
+    Request(b"raw", None, "/received/predict?%E8%B7%AF=%F0%9F%99%82&%FF=%FF"),
     Request(b"raw", None, "/received/1.0/predict"),
     Request(b"raw", None, "/models/received/invoke?a=1"),
     Request(b"raw", None, "/invocations?model_name=received"),

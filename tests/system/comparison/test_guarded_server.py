@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
-import subprocess
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+import guarded
 import pytest
 from local_server import Answer, TorchServe
 from system.comparison import front
@@ -44,35 +41,15 @@ class _Guarded(TorchServe):
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A key and a certificate for this machine."""
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-nodes",
-        "-days",
-        "2",
-        "-newkey",
-        "rsa:2048",
-        "-subj",
-        "/CN=localhost",
-    ]
-    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    return key, certificate
-
-
-@pytest.fixture(scope="module")
-def guarded(certificate: tuple[Path, Path]) -> Iterator[Pair]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    key, certificate = guarded.certified(tmp_path_factory.mktemp("tls"))
     properties = {
         "disable_token_authorization": "false",
         "enable_model_api": "false",
         "enable_envvars_config": "true",
         "use_native_io": "false",
-        "private_key_file": str(certificate[0]),
-        "certificate_file": str(certificate[1]),
+        "private_key_file": str(key),
+        "certificate_file": str(certificate),
         "load_models": "all",
         "default_workers_per_model": "1",
     }
@@ -87,27 +64,13 @@ def _prepare(server: TorchServe) -> None:
 
 
 def _ask(server: TorchServe, method: str, url: str, token: str | None, body: bytes | None = None) -> object:
-    address = urllib.parse.urlsplit(url)
-    trusting = ssl.create_default_context()
-    trusting.check_hostname = False
-    trusting.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection(
-        str(address.hostname), address.port, context=trusting, timeout=120
-    )
-    headers = {"Content-Type": "application/json"} if body else {}
-    if token is not None:
-        headers["Authorization"] = f"Bearer {token}"
-    try:
-        connection.request(method, f"{address.path}?{address.query}", body, headers)
-        answer = connection.getresponse()
-        return answer.status, front.told(server, answer.read().decode())
-    finally:
-        connection.close()
+    certificate = Path(server.properties["certificate_file"])
+    answer = guarded.ask(method, url, token=token, body=body, certificate=certificate)
+    return answer.status, front.told(server, answer.text)
 
 
 def _story(server: TorchServe, model: str) -> Story:
-    keys = json.loads((server.root / "key_file.json").read_text())
-    inference, management = keys["inference"]["key"], keys["management"]["key"]
+    inference, management = guarded.token(server, "inference"), guarded.token(server, "management")
     predict = f"{server.inference}/predictions/{model}"
     models = f"{server.management}/models"
 
@@ -132,9 +95,9 @@ def _story(server: TorchServe, model: str) -> Story:
     return [*story, server.sockets()]
 
 
-def test_a_guarded_server_answers_alike(guarded: Pair) -> None:
-    stock, ordinary = guarded.both(lambda server: _story(server, "ordinary"))
-    hermetic = _story(guarded.pool, "hermetic")
+def test_a_guarded_server_answers_alike(servers: Pair) -> None:
+    stock, ordinary = servers.both(lambda server: _story(server, "ordinary"))
+    hermetic = _story(servers.pool, "hermetic")
     assert ordinary == stock
     assert [_renamed(part) for part in hermetic] == [_renamed(part) for part in stock]
 

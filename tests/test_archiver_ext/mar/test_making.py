@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -161,6 +163,19 @@ def test_what_is_there_is_replaced_by_force_only(packed_shop: Path, handler: str
     (store / "other.mar").mkdir()
     with pytest.raises(PackError, match="is a directory, and --force replaces like by like"):
         make_mar(MarRequest(packed_shop, handler, "other", export_path=store, force=True))
+
+
+@pytest.mark.parametrize("archive_format", ["zip-store", "tgz", "no-archive"])
+def test_force_replaces_no_pipe(
+    packed_shop: Path, handler: str, store: Path, archive_format: MarFormat
+) -> None:
+    request = MarRequest(packed_shop, handler, export_path=store, archive_format=archive_format)
+    made = make_mar(request).output
+    shutil.rmtree(made) if made.is_dir() else made.unlink()
+    os.mkfifo(made)
+    with pytest.raises(PackError, match="remove it yourself"):
+        make_mar(replace(request, force=True))
+    assert made.is_fifo()
 
 
 def test_a_failure_leaves_what_was_there(packed_shop: Path, handler: str, store: Path) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from interpool.archiver_ext.packing.observe.computed_imports import ComputedImports
 from interpool.archiver_ext.packing.observe.imports import find_imports
 
 SOURCE = """
@@ -89,3 +92,28 @@ def test_relative_name_is_followed_where_its_package_is_known(
 
 def test_source_that_does_not_parse_has_no_imports() -> None:
     assert find_imports("import a\nx = = 1", "m", is_package=False) == []
+
+
+LAZY = """
+lazy import wave
+lazy from tabnanny import check
+wave, check
+class Reader:
+    opened = wave
+__import__("mailbox")
+"""
+has_lazy_imports = pytest.mark.skipif(sys.version_info < (3, 15), reason="lazy imports came with Python 3.15")
+
+
+@has_lazy_imports
+def test_a_lazy_import_does_not_run_when_its_module_is_imported() -> None:
+    found = {site.modules[0]: site.lazy for site in find_imports(f"import re{LAZY}", "mod", is_package=False)}
+    assert found == {"re": False, "wave": True, "tabnanny.check": True, "mailbox": False}
+
+
+@has_lazy_imports
+def test_the_first_use_of_a_lazy_import_is_no_computed_import() -> None:
+    computed = ComputedImports()
+    with computed.noting():
+        exec(LAZY, {"__name__": "mod"})
+    assert computed.by["mod"] == {"mailbox": 7}

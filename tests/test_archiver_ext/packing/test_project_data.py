@@ -119,6 +119,16 @@ def test_data_lies_in_the_archive_where_it_lay_and_an_empty_folder_is_listed_onl
     assert not [name for name in members if "results" in name]
 
 
+@pytest.mark.usefixtures("fresh_metadata")
+def test_metadata_of_the_project_that_packing_looks_up_does_not_go_in(
+    importable: Write, tmp_path: Path
+) -> None:
+    """As ``pip install -e`` writes it: it has the author's name, and paths of this machine."""
+    info = {"PKG-INFO": "Name: mypkg", "top_level.txt": "mypkg", "SOURCES.txt": "mypkg/m.py"}
+    root = importable(PROJECT | {f"mypkg.egg-info/{name}": text for name, text in info.items()})
+    assert build("mypkg.m:Entry", root, tmp_path).data == {}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("named", [[], ["mypkg/.env"]])
 def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 import zipfile
@@ -10,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import setuptools
 from test_archiver_ext.building import build
 
 from interpool.archiver_ext import PackError, pack
-from interpool.archiver_ext.packing.decide import distributions
-from interpool.archiver_ext.packing.decide.distributions import distribution_of
 from interpool.native.archive.format import Origin
 
 if TYPE_CHECKING:
@@ -88,22 +88,6 @@ ACME_CORE = {
     "acme/core/_fast.so": "",
 }
 ACME_BASICS = {"acme/basics/__init__.py": "SCALE = 3"}
-
-
-@pytest.fixture
-def fresh_metadata() -> Iterator[None]:
-    """What is installed is looked up once; here more is, for a while."""
-
-    def forget() -> None:
-        distributions._providers.cache_clear()
-        distribution_of.cache_clear()
-        distributions._examine.cache_clear()
-        distributions._recorded.cache_clear()
-        distributions._modules_of.cache_clear()
-
-    forget()
-    yield
-    forget()
 
 
 @pytest.fixture(autouse=True)
@@ -227,14 +211,21 @@ ACME_ALONE = {
 }
 
 
+@pytest.mark.parametrize("reader", ["importlib.metadata", "importlib_metadata"])
 @pytest.mark.usefixtures("fresh_metadata")
 def test_a_package_that_reads_its_own_metadata_is_taken_from_the_server(
-    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path / "site-packages", "acme-alone", ACME_ALONE)))
+    files = {name: source.replace("importlib.metadata", reader) for name, source in ACME_ALONE.items()}
+    site = installed(tmp_path / "site-packages", "acme-alone", files)
+    for part in Path(str(setuptools.__file__)).with_name("_vendor").glob("importlib_metadata*"):
+        shutil.copytree(part, site / part.name)
+    monkeypatch.setenv("PYTHONPATH", str(site))
     report = pack("export:build", tmp_path / "m.ptpkg", root=project(VERSIONED))
     assert report.modules["acme"]["action"] == "extern"
+    assert "acme is taken from the server" in report.corrections[-1]
     assert "(PackageNotFoundError)" in report.corrections[-1]
+    assert not any("importlib_metadata is taken" in each for each in report.corrections)
 
 
 @pytest.mark.usefixtures("fresh_metadata")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from interpool.archiver_ext.verify.externs import check_externs
-from interpool.native import known_libraries
 from interpool.native.archive.format import Manifest, Origin
 from interpool.native.errors import ExternError
 
@@ -81,30 +78,6 @@ def test_all_that_is_missing_is_named_with_the_command_that_brings_it() -> None:
         "brings module nobody, is not installed. Install what it was made with: pip install "
         "'nowhere-at-all==1.2' 'nobody-either==0.3' [extern-missing]"
     )
-
-
-def test_a_library_that_is_known_to_fail_in_private_interpreters_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = {"version": "8.0", "computes": False, "failure": "it crashed with SIGSEGV"}
-    table = tmp_path / "table.json"
-    table.write_text(
-        json.dumps(
-            {
-                "date": "2026-01-02",
-                "libraries": [
-                    {"distribution": "Click", **row},
-                    {"distribution": "numpy", **row, "computes": True, "failure": ""},
-                ],
-            }
-        )
-    )
-    monkeypatch.setattr(known_libraries, "TABLE", table)
-    here = [(name, name, metadata.version(name)) for name in ("torch", "numpy", "click", "click")]
-    said = f"[extern-unsafe] click {metadata.version('click')} is known to fail in private interpreters"
-    assert check_externs("m", manifest(*here)) == [
-        f"{said}: it crashed with SIGSEGV (tried with 8.0, 2026-01-02)"
-    ]
 
 
 def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from proving import build_archive, make_keys, replace_bytes
 from stock_archiver import wrap
 
@@ -57,17 +56,7 @@ def build(tmp_path: Path, canary: Path) -> Callable[..., Path]:
 def make_mar(archive: Path, archive_format: str) -> Path:
     store = archive.parent / archive_format
     store.mkdir(exist_ok=True)
-    wrap(
-        ModelArchiverConfig(
-            model_name="m",
-            handler=str(HANDLER),
-            version="1.0",
-            serialized_file=str(archive),
-            export_path=str(store),
-            archive_format=archive_format,
-            force=True,
-        )
-    )
+    wrap("m", HANDLER, store, serialized_file=archive, archive_format=archive_format)
     (made,) = store.iterdir()
     return made
 

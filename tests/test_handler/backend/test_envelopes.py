@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from answers import read
+from tensor_bytes import saved
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
@@ -139,9 +139,8 @@ def test_base64_is_bytes_and_a_tensor_file_a_tensor() -> None:
         lambda x, k=None: x or k, "kserve", {"instances": [{"b64": text}, {"x": {"b64": text}}]}
     )
     assert answers == [{"predictions": [{"b64": text}, {"b64": text}]}]
-    file = io.BytesIO()
-    torch.save(torch.tensor([1.0]), file)
-    body = {"instances": [{"b64": base64.b64encode(file.getvalue()).decode()}]}
+    file = base64.b64encode(saved(torch.tensor([1.0]))).decode()
+    body = {"instances": [{"b64": file}]}
     assert _ask(Doubles(), "json", body)[0] == [{"predictions": [[2.0]]}]
 
 

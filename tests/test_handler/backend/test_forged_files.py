@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from many_examples import EXAMPLES
+from tensor_bytes import npy, saved
 from test_handler.backend.forged_torch_files import FILES, GOOD, file_of, pickle_of, tensor
 
 from interpool.handler.backend.dense_tensors import NUMPY_TYPES
@@ -96,7 +96,7 @@ def test_a_forged_torch_save_file_is_refused_in_little_memory(forged: str) -> No
 
 @pytest.mark.parametrize("last", ["a", "\N{GRINNING FACE}"])
 def test_a_text_takes_at_most_seven_times_the_body(last: str) -> None:
-    data = _saved("a" * 5_000_000 + last, 2)
+    data = saved("a" * 5_000_000 + last, pickle_protocol=2)
     was_read, most = _reading(data)
     assert was_read
     assert most < 7 * len(data) + (1 << 20)
@@ -109,27 +109,20 @@ def test_bools_of_other_bytes_become_true() -> None:
     assert read_torch_save("the body", data).view(torch.uint8).tolist() == [0] + [1] * 15
 
 
-def _saved(value: object, protocol: int) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file, pickle_protocol=protocol)
-    return file.getvalue()
-
-
-def _npy(array: Any) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 _X = torch.arange(12, dtype=torch.float32).reshape(3, 4)
 VALID = {
     "torch.save": [
         GOOD,
-        _saved({"x": _X.T, "flags": torch.tensor([True]), "rest": [1, None, "text", b"bytes"]}, 2),
-        _saved([_X, _X[1:], torch.tensor(1, dtype=torch.bfloat16), torch.tensor([1], dtype=torch.uint16)], 4),
+        saved(
+            {"x": _X.T, "flags": torch.tensor([True]), "rest": [1, None, "text", b"bytes"]}, pickle_protocol=2
+        ),
+        saved(
+            [_X, _X[1:], torch.tensor(1, dtype=torch.bfloat16), torch.tensor([1], dtype=torch.uint16)],
+            pickle_protocol=4,
+        ),
     ],
     "safetensors": [safetensors.torch.save({"x": _X, "flags": torch.tensor([True])}, {"by": "a client"})],
-    "npy": [_npy(_X.numpy()), _npy(np.asfortranarray(_X.numpy())), _npy(np.array([True, False]))],
+    "npy": [npy(_X.numpy()), npy(np.asfortranarray(_X.numpy())), npy(np.array([True, False]))],
 }
 
 

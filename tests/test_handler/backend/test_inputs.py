@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 from typing import Any
 
@@ -13,17 +12,12 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensor_bytes import npy, saved
 
 from interpool.handler.backend.inputs import Arguments, arguments
 from interpool.handler.errors import InputError
 
 JSON = {"content-type": "application/json"}
-
-
-def _saved(value: object, **options: Any) -> bytearray:
-    buffer = io.BytesIO()
-    torch.save(value, buffer, **options)
-    return bytearray(buffer.getvalue())
 
 
 def _body(value: object, content_type: str = "application/json") -> Arguments:
@@ -110,9 +104,9 @@ def test_text_is_a_string_and_must_be_utf8() -> None:
 
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "", "image/jpeg"])
 def test_a_torch_save_file_is_loaded(content_type: str) -> None:
-    assert _only(_body(_saved(torch.tensor([1.0])), content_type)).tolist() == [1.0]
+    assert _only(_body(bytearray(saved(torch.tensor([1.0]))), content_type)).tolist() == [1.0]
     with pytest.raises(InputError, match="the format before"):
-        _body(_saved([1], _use_new_zipfile_serialization=False), content_type)
+        _body(bytearray(saved([1], _use_new_zipfile_serialization=False)), content_type)
 
 
 def test_a_safetensors_file_is_named_arguments_and_inputs_the_positional_one() -> None:
@@ -126,14 +120,12 @@ def test_a_safetensors_file_is_named_arguments_and_inputs_the_positional_one() -
 
 
 def test_an_npy_file_is_the_positional_argument() -> None:
-    file = io.BytesIO()
-    np.save(file, np.array([[1, 2]], dtype=np.int32))
-    read = _only(_body(bytearray(file.getvalue()), "application/x-npy"))
+    read = _only(_body(bytearray(npy(np.array([[1, 2]], dtype=np.int32))), "application/x-npy"))
     assert (read.dtype, read.tolist()) == (torch.int32, [[1, 2]])
 
 
 def test_a_saved_dict_is_named_arguments() -> None:
-    data = _saved({"x": torch.tensor([1.0]), "n": 2})
+    data = bytearray(saved({"x": torch.tensor([1.0]), "n": 2}))
     call = _body(data, "application/octet-stream")
     assert call.named["x"].tolist() == [1.0]
     assert call.named["n"] == 2
@@ -143,6 +135,17 @@ def test_other_bytes_stay_bytes() -> None:
     assert _only(_body(bytearray(b"\x00"), "application/octet-stream")) == b"\x00"
     assert _only(_body(bytearray(b"PK\x03\x04 no zip"), "")) == b"PK\x03\x04 no zip"
     assert _body(bytearray(b"\x00"), "").bytes_fields() == ["body"]
+
+
+@pytest.mark.parametrize("field", ["body", "data"])
+def test_a_modules_body_without_a_content_type_is_json_if_it_can_be(field: str) -> None:
+    def call(data: bytes) -> Arguments:
+        return arguments({field: bytearray(data)}, {field: {"content-type": ""}}, is_for_module=True)
+
+    assert _only(call(b"[1, 2]")).tolist() == [1, 2]
+    assert call(b'{"x": [1.0]}').named["x"].tolist() == [1.0]
+    assert call(b"a text").bytes_fields() == ["body"]
+    assert call(b"\xff").bytes_fields() == ["body"]
 
 
 def test_form_fields_are_named_arguments() -> None:

@@ -55,7 +55,9 @@ class Model:
         self._err, err = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._theirs = out, err
         # What its model does to logging is its own affair.
-        worker = token(out.fileno(), stderr=err.fileno(), ordinary=True, unwatched=True)
+        worker = token(
+            out.fileno(), stderr=err.fileno(), ordinary=True, unwatched=True, model_dir=str(directory)
+        )
         self._made = (
             worker.as_text(),
             otf.load("m", str(directory), handler="handler.py:handle"),

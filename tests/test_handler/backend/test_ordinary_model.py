@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import otf
 import pytest
-from extracted import extracted, token
+from ordinary_models import ANSWERS, asked, command, loaded, replied, service_of
 
-from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
-from interpool.native import InterpreterSession, PyObj
-
-
-def replied(session: InterpreterSession, service: PyObj, message: bytes) -> bytes:
-    reply: bytes = session.global_("builtins", "bytes")(service(message)[0]).to_value()
-    return reply
-
-
-def loaded(session: InterpreterSession, directory: Path, code: str, **files: str) -> PyObj:
-    """The service of a worker whose model has that code in its handler file."""
-    extracted(directory)
-    for name, text in {"handler": code, **files}.items():
-        (directory / f"{name}.py").write_text(text)
-    session.global_("importlib", "import_module")(SERVICE_MODULE)
-    request = otf.load(directory.name, str(directory), handler="handler.py:handle")
-    worker = token(ordinary=True).as_text()
-    service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, request)
-    assert replied(session, service, request)[:4] == otf.integer(200)
-    return service
-
-
-def asked(session: InterpreterSession, service: PyObj) -> str:
-    """What the model answers."""
-    reply = replied(session, service, otf.predict(b""))
-    return next(iter(otf.answers(reply).values()))[2].decode()
-
-
-ANSWERS = """
-def handle(data, context):
-    return None if data is None else [answer()]
-"""
+from interpool.handler.host.service_entry import SERVICE_MODULE
+from interpool.native import InterpreterSession
 
 
 def test_the_pythonpath_of_another_model_does_not_count(session: InterpreterSession, tmp_path: Path) -> None:
@@ -55,17 +26,77 @@ def test_the_pythonpath_of_another_model_does_not_count(session: InterpreterSess
     assert asked(session, service) == "mine"
 
 
-@pytest.mark.parametrize("attribute", ["return Odd()", "raise ImportError('is not installed')"])
-def test_a_model_with_an_odd_object_among_its_modules_disturbs_no_other(
-    session: InterpreterSession, tmp_path: Path, attribute: str
+RAISED = pytest.mark.parametrize(
+    "raised",
+    [
+        "asyncio.CancelledError()",
+        "GeneratorExit()",
+        "KeyboardInterrupt()",
+        "BaseExceptionGroup('several', [KeyboardInterrupt()])",
+        "type('Odd', (RuntimeError,), {'__str__': lambda self: sys.exit()})()",
+    ],
+)
+
+
+@RAISED
+def test_a_load_may_end_by_any_exception(session: InterpreterSession, tmp_path: Path, raised: str) -> None:
+    load = service_of(session, tmp_path / "ends", f"import asyncio, sys\nraise {raised}")
+    reply = replied(session, load, command(tmp_path / "ends"))
+    assert reply[:4] == otf.integer(500)
+    name = raised.partition("(")[0].rpartition(".")[2].replace("type", "Odd")
+    assert f"could not be loaded: {name}".encode() in reply
+
+
+@RAISED
+def test_a_call_may_end_its_worker_by_any_exception(
+    session: InterpreterSession, tmp_path: Path, raised: str
 ) -> None:
-    plain = loaded(session, tmp_path / "plain", "def answer(): return 'plain'\n" + ANSWERS)
-    odd = f"""
-import sys
-class Odd:
-    def __getattr__(self, name): {attribute}
-sys.modules["odd_module"] = Odd()
-def answer(): return "odd"
+    code = f"import asyncio, sys\ndef answer(): raise {raised}\n{ANSWERS}"
+    with (tmp_path / "log").open("w+b") as log:
+        service = loaded(session, tmp_path / "ends", code, log.fileno())
+        reply, keeps_open = session.global_("builtins", "tuple")(service(otf.predict(b""))).to_value()
+        assert (reply, keeps_open) == (b"", False)
+        assert b"a worker of 'ends' ended: " in (tmp_path / "log").read_bytes()
+
+
+def test_a_model_that_froze_the_collector_is_freed_when_it_is_dropped(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    freed = tmp_path / "freed"
+    code = f"""
+import gc, pathlib
+class Weights:
+    def __init__(self): self.again = self
+    def __del__(self): pathlib.Path({str(freed)!r}).touch()
+weights = Weights()
+gc.freeze()
+def answer(): return "frozen"
 {ANSWERS}"""
-    service = loaded(session, tmp_path / "odd", odd)
-    assert [asked(session, one) for one in (service, plain) * 3] == ["odd", "plain"] * 3
+    assert asked(session, loaded(session, tmp_path / "frozen", code)) == "frozen"
+    session.global_(SERVICE_MODULE, "drop")(str(tmp_path / "frozen"), True)
+    assert freed.exists()
+
+
+def test_what_an_exit_function_prints_is_no_line_of_another_models_call(
+    session: InterpreterSession, tmp_path: Path
+) -> None:
+    ended = tmp_path / "ended"
+    code = f"""
+import atexit, pathlib
+def end():
+    print("at the end")
+    pathlib.Path({str(ended)!r}).touch()
+atexit.register(end)
+{ANSWERS}"""
+    waits = (
+        f"import os, time\ndef answer():\n    while not os.path.exists({str(ended)!r}): time.sleep(0.01)\n"
+    )
+    with (tmp_path / "log").open("w+b") as log:
+        loaded(session, tmp_path / "unregistered", code)
+        other = loaded(session, tmp_path / "other", f"{waits}    return 'other'\n{ANSWERS}", log.fileno())
+        session.global_("builtins", "setattr")(
+            session.global_("sys", "modules")["interpool.handler.backend.loaded_models"], "_next_sweep", 0.0
+        )
+        shutil.rmtree(tmp_path / "unregistered")
+        assert asked(session, other) == "other"
+        assert b"at the end" not in (tmp_path / "log").read_bytes()

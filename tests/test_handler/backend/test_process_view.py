@@ -135,7 +135,7 @@ found.append(multiprocessing.get_start_method(allow_none=True))
         ("sys.getswitchinterval", "sys.setswitchinterval(value)", 0.5),
         ("sys.get_int_max_str_digits", "sys.set_int_max_str_digits(value)", 700),
         ("socket.getdefaulttimeout", "socket.setdefaulttimeout(value)", 5.0),
-        ("stack_size", "threading.stack_size(value)", 1 << 20),
+        ("stack_size", "threading.stack_size(value)", 1 << 24),
         ("gc.get_debug", "gc.set_debug(value)", 4),
         ("torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly(value, check_nan=False)", True),
         ("lambda: sys.stdin", "sys.stdin = value", "a stream"),
@@ -176,7 +176,7 @@ def test_settings_of_torchs_backends_that_are_in_python_are_each_models_own(
     source = f"""
 import torch
 from {VIEW} import ProcessView
-from torch.backends import mha, opt_einsum
+from torch.backends import disable_global_flags, flags_frozen, mha, opt_einsum
 encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 encoder = torch.nn.TransformerEncoder(encoder, 1).eval()
 padding = torch.tensor([[False, False, True, True]])
@@ -187,7 +187,8 @@ def answer():
 
 def settings():
     flags = opt_einsum.set_flags()
-    return [mha.get_fastpath_enabled(), opt_einsum.enabled, opt_einsum.strategy, *flags]
+    einsum = [opt_einsum.enabled, opt_einsum.strategy, *flags]
+    return [mha.get_fastpath_enabled(), *einsum, flags_frozen()]
 
 setting, other = ProcessView(None), ProcessView(None)
 with other.entered():
@@ -196,8 +197,9 @@ with setting.entered():
     mha.set_fastpath_enabled(False)
     opt_einsum.enabled, opt_einsum.strategy = "own", "greedy"
     opt_einsum.set_flags(False)
+    disable_global_flags()
     own = settings()
-found = [own[:4]]
+found = [own[:4] + own[-1:]]
 for view, expected in ((other, before), (setting, own), (other, before)):
     with view.entered():
         found.append([settings() == expected, view is setting or answer() == first])
@@ -205,18 +207,18 @@ setting.close()
 other.close()
 found.append(settings() == before)
 """
-    assert _run(session, source) == [[False, "own", "greedy", False], *[[True, True]] * 3, True]
+    assert _run(session, source) == [[False, "own", "greedy", False, True], *[[True, True]] * 3, True]
 
 
 @pytest.mark.parametrize("imported", [True, False])
 def test_what_pythons_library_derives_from_a_models_variables_is_the_models_own(
     session: InterpreterSession, tmp_path: Path, imported: bool
 ) -> None:
-    """The folder of temporary files, and the proxies of ``urllib``: both are found out once."""
+    """The folders of temporary files, and the proxies of ``urllib``: they are found out once."""
     own, started_with = str(tmp_path / "own"), tempfile.gettempdir()
     os.mkdir(own)
     source = f"""
-import os, sys, tempfile
+import multiprocessing.util, os, sys, tempfile
 from {VIEW} import ProcessView
 
 def proxies(opener):
@@ -228,7 +230,8 @@ def seen():
         urllib.request.urlopen("file:///nowhere")
     except OSError:
         pass
-    return [tempfile.gettempdir(), proxies(urllib.request._opener)]
+    shared = os.path.dirname(multiprocessing.util.get_temp_dir())
+    return [tempfile.gettempdir(), shared, proxies(urllib.request._opener)]
 
 sys.modules.pop("urllib.request", None)
 if {imported}:
@@ -245,8 +248,41 @@ other.close()
 found.append([tempfile.tempdir, sys.modules["urllib.request"]._opener])
 """
     proxies = [proxy for scheme, proxy in getproxies().items() if scheme == "http"]
-    own_values, others = [own, ["http://own.invalid"]], [started_with, proxies]
+    own_values, others = [own, own, ["http://own.invalid"]], [started_with, started_with, proxies]
     assert _run(session, source) == [*[own_values, others] * 2, [None, None]]
+
+
+@pytest.mark.parametrize("own_modules", [False, True])
+def test_what_a_model_adds_to_sys_path_is_its_own(
+    session: InterpreterSession, tmp_path: Path, own_modules: bool
+) -> None:
+    source = f"""
+import sys
+from {VIEW} import ProcessView, take_out
+from interpool.native.inside.module_scope import ModuleScope
+before = sys.path[:]
+
+def scope():
+    return ModuleScope({str(tmp_path)!r}) if {own_modules} else None
+
+setting, other = ProcessView(None), ProcessView(None, scope())
+with setting.entered():
+    sys.path.append("/added")
+found = []
+for view in (other, setting, other):
+    with view.entered():
+        found.append("/added" in sys.path)
+take_out()
+found.append(sys.path == before)
+with ProcessView(None, scope()).entered():
+    found.append("/added" in sys.path)
+with setting.entered():
+    found.append("/added" in sys.path)
+setting.close()
+other.close()
+found.append(sys.path == before)
+"""
+    assert _run(session, source) == [False, True, False, True, False, True, True]
 
 
 def test_a_model_whose_directory_is_removed_between_calls_goes_on_in_its_own(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensor_bytes import saved
 from torch import nn
 
 from interpool.handler.backend.dense_tensors import NUMPY_TYPES
@@ -15,14 +16,8 @@ from interpool.handler.backend.torch_save_files import is_torch_save, read_torch
 from interpool.handler.errors import InputError
 
 
-def _saved(value: object, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer, **options)
-    return buffer.getvalue()
-
-
 def _read(value: object, **options: Any) -> Any:
-    return read_torch_save("the body", _saved(value, **options))
+    return read_torch_save("the body", saved(value, **options))
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -85,7 +80,7 @@ def test_a_file_without_checksums_is_read() -> None:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_torch_save_is_known_by_its_bytes(zipped: bool) -> None:
     for protocol in (2, 3, 4):
-        data = _saved([1], pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+        data = saved([1], pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
         assert is_torch_save(data)
         assert is_torch_save(bytearray(data))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import tracemalloc
 from collections.abc import AsyncIterator, MutableMapping
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 from answering_queue import AnsweringQueue, models_with
+from fake_channels import until
 
 from interpool.handler.direct.application import Application, Limits
 from interpool.handler.direct.job import Answer
 from interpool.handler.direct.models import Models
+from interpool.handler.direct.queue import ModelQueue, QueueSettings
+from interpool.handler.run.asking import ask
 
 MB = 1 << 20
 
@@ -122,6 +126,33 @@ def test_a_worker_gets_headers_in_latin_1_as_http_has_them() -> None:
     assert received[b"url_path"] == b"\xf6"
 
 
+@pytest.mark.parametrize(
+    ("more", "header"),
+    [
+        ("\u8def/\U0001f642", "\u8def/\U0001f642"),
+        ("\u8def\udcff", "\u8def?"),  # as servers that decode with surrogates give it
+        ("\ufffd", "\ufffd"),
+    ],
+)
+def test_a_path_of_other_characters_reaches_the_worker_as_text(more: str, header: str) -> None:
+    queue = AnsweringQueue(SAID)
+    assert _answer(Application(models_with(queue)), path=f"/predictions/m/1.0/{more}")[0] == 200
+    ((_, received, _),) = queue.requests
+    assert received[b"url_path"] == header
+
+
+def test_a_querys_values_reach_the_worker_in_utf_8() -> None:
+    queue = AnsweringQueue(SAID)
+    query = b"%E8%B7%AF=%F0%9F%99%82&bad=%FF&half=%ED%A0%BD"
+    assert _answer(Application(models_with(queue)), path="/m/predict", query_string=query)[0] == 200
+    ((_, _, parameters),) = queue.requests
+    assert parameters[:3] == [
+        ("\u8def".encode(), b"", "\U0001f642".encode()),
+        (b"bad", b"", "\ufffd".encode()),
+        (b"half", b"", "\ufffd".encode()),
+    ]
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "2", "3"])
 def test_a_body_without_a_length_reaches_the_worker(version: str) -> None:
     queue = AnsweringQueue(SAID)
@@ -147,3 +178,43 @@ def test_a_path_is_cut_after_the_whole_name_that_an_application_is_mounted_at(
 ) -> None:
     application = Application(models_with(AnsweringQueue(SAID)))
     assert _answer(application, root_path=root, path=path)[0] == status
+
+
+def test_a_request_that_its_server_cancels_is_given_up_and_reaches_no_worker() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        queue.wanted = 1
+        asked = asyncio.create_task(ask(Application(models_with(queue)), "m", "text"))
+        await until(lambda: len(queue))
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not len(queue)
+
+    asyncio.run(work())
+
+
+def test_a_server_that_cancels_the_lifespan_has_the_models_closed() -> None:
+    steps: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def models() -> AsyncIterator[None]:
+        steps.append("opened")
+        try:
+            yield
+        finally:
+            steps.append("closed")
+
+    async def work() -> None:
+        coming: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+        sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+        application = Application(Models(), lifespan=models)
+        living = asyncio.create_task(application({"type": "lifespan"}, coming.get, sent.put))
+        await coming.put({"type": "lifespan.startup"})
+        assert await sent.get() == {"type": "lifespan.startup.complete"}
+        living.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await living
+        assert steps == ["opened", "closed"]
+
+    asyncio.run(work())

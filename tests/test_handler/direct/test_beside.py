@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -15,7 +16,7 @@ from fake_channels import FakeChannels, FakeHost, until
 
 from interpool.handler.direct.beside import _Beside
 from interpool.handler.direct.channels import Channels
-from interpool.handler.direct.followed import FollowedWorker, Management, Registration
+from interpool.handler.direct.followed import DefaultVersion, FollowedWorker, Management
 from interpool.handler.direct.job import Job, Refusal
 from interpool.handler.direct.models import Models
 from interpool.handler.direct.supervision import ModelFiles
@@ -57,9 +58,29 @@ async def _management(registered: dict[str, Any] = _REGISTERED, pages: int = 1) 
     await runner.cleanup()
 
 
-def _worker(name: str, directory: str = "") -> FollowedWorker:
+_pids = itertools.count(1)
+
+
+def _worker(name: str, directory: str = "", pid: str | None = None) -> FollowedWorker:
     files = ModelFiles(name, directory or f"/{name}", b"", 1.0)
-    return FollowedWorker(name, "1.0", 1, files, (os.dup(2), os.dup(2)), {})
+    beside = {"beside": str(next(_pids)) if pid is None else pid}
+    return FollowedWorker(name, "1.0", files, (os.dup(2), os.dup(2)), beside)
+
+
+@asynccontextmanager
+async def _beside(
+    directory: str = "", *, loaded: bool = True
+) -> AsyncIterator[tuple[_Beside, FakeChannels, Models]]:
+    """Model m with a worker in that directory, which has loaded it or is loading it."""
+    channels, models = FakeChannels(), Models()
+    async with _management() as management:
+        beside = _Beside("/nowhere", models, management, channels)
+        beside._add(_worker("m", directory))
+        await until(lambda: channels.opened)
+        if loaded:
+            channels.opened[0].load()
+            await until(lambda: all(model.queue.workers for model in models))
+        yield beside, channels, models
 
 
 def test_models_that_come_and_go_leave_nothing_and_two_workers_of_one_share_it() -> None:
@@ -78,16 +99,10 @@ def test_models_that_come_and_go_leave_nothing_and_two_workers_of_one_share_it()
 
 @pytest.mark.parametrize("registered_again", [False, True])
 def test_requests_that_wait_for_a_model_that_is_unregistered_are_refused(
-    registered_again: bool, monkeypatch: pytest.MonkeyPatch
+    registered_again: bool, host: FakeHost
 ) -> None:
     async def work() -> None:
-        channels, models = FakeChannels(), Models()
-        async with _management() as management:
-            beside = _Beside("/nowhere", models, management, channels)
-            beside._add(_worker("m", "/old"))
-            await until(lambda: channels.opened)
-            channels.opened[0].load()
-            await until(lambda: all(model.queue.workers for model in models))
+        async with _beside("/old") as (beside, channels, models):
             busy, waiting = (Job(name, {}, [], 0.0) for name in (b"busy", b"waiting"))
             queue = models.find("m", None).queue
             assert queue.put(busy)
@@ -104,22 +119,86 @@ def test_requests_that_wait_for_a_model_that_is_unregistered_are_refused(
             assert (await busy.answer()).body == b"busy"
             await beside.close()
 
-    with FakeHost() as host:
-        monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
-        asyncio.run(work())
+    asyncio.run(work())
 
 
-def test_a_worker_that_the_host_ends_while_it_loads_is_not_started_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_the_host_reports_again_gets_no_second_one_beside_it(host: FakeHost) -> None:
     async def work() -> None:
-        channels, models = FakeChannels(), Models()
+        channels = FakeChannels()
         async with _management() as management:
-            beside = _Beside("/nowhere", models, management, channels)
-            beside._add(_worker("m"))
+            beside = _Beside("/nowhere", Models(), management, channels)
+            for _ in range(2):
+                beside._add(_worker("m", pid="7"))
             await until(lambda: channels.opened)
             channels.opened[0].load()
-            await until(lambda: all(model.queue.workers for model in models))
+            host.end("/m")
+            await until(lambda: not beside._tasks)
+            assert len(channels.opened) == 1
+            beside._add(_worker("m", pid="7"))  # another process may get the number of one that has ended
+            await until(lambda: len(channels.opened) == 2)
+            await beside.close()
+
+    asyncio.run(work())
+
+
+def test_a_worker_whose_call_the_host_gives_up_is_started_again(host: FakeHost) -> None:
+    async def work() -> None:
+        async with _beside() as (beside, channels, models):
+            lost, waiting = (Job(name, {}, [], 0.0) for name in (b"lost", b"waiting"))
+            queue = models.find("m", None).queue
+            assert queue.put(lost)
+            assert queue.put(waiting)
+            host.end("/m", b"bye")
+            await until(lambda: all(worker.leaving for worker in queue.workers))
+            channels.opened[0].end()
+            with pytest.raises(Refusal, match="Worker died"):
+                await lost.answer()
+            await until(lambda: len(channels.opened) == 2)
+            channels.opened[1].load()
+            await until(lambda: channels.opened[1].batches)
+            channels.opened[1].answer()
+            assert (await waiting.answer()).body == b"waiting"
+            host.end("/m")
+            await until(lambda: not beside._tasks)
+            assert not list(models)
+
+    asyncio.run(work())
+
+
+def test_a_worker_whose_first_load_fails_is_tried_again_and_requests_are_passed_on_meanwhile(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interpool.handler.direct.supervision.BACK_OFF_S", (0.0, 0.01, 0.01, 0.01))
+
+    async def work() -> None:
+        async with _beside(loaded=False) as (beside, channels, models):
+            queue = models.find("m", None).queue
+            waiting, served = Job(b"waiting", {}, [], 0.0), Job(b"served", {}, [], 0.0)
+            assert queue.put(waiting)
+            for number in range(3):
+                await until(lambda number=number: len(channels.opened) == number + 1)
+                channels.opened[number].end()
+                await until(lambda: not queue.wanted)
+            with pytest.raises(Refusal, match="Worker died") as refused:
+                await asyncio.wait_for(waiting.answer(), 10)
+            assert refused.value.status == 500
+            await until(lambda: len(channels.opened) == 4)
+            assert not queue.wanted
+            channels.opened[3].load()
+            await until(lambda: queue.wanted)
+            assert queue.put(served)
+            channels.opened[3].answer()
+            assert (await served.answer()).body == b"served"
+            host.end("/m")
+            await until(lambda: not beside._tasks)
+            assert not list(models)
+
+    asyncio.run(work())
+
+
+def test_a_loading_worker_is_not_started_again_if_torchserves_ends(host: FakeHost) -> None:
+    async def work() -> None:
+        async with _beside() as (beside, channels, models):
             channels.opened[0].end()
             await until(lambda: len(channels.opened) == 2)
             await asyncio.sleep(0.05)
@@ -128,11 +207,10 @@ def test_a_worker_that_the_host_ends_while_it_loads_is_not_started_again(
             assert len(channels.opened) == 2
             assert not list(models)
 
-    with FakeHost() as host:
-        monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
-        asyncio.run(work())
+    asyncio.run(work())
 
 
+@pytest.mark.usefixtures("host")
 def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_default_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,11 +222,11 @@ def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_def
         async with _management(registered, pages=2) as management:
             asked: list[str] = []
 
-            async def registration(name: str) -> Registration | None:
+            async def default_version(name: str) -> DefaultVersion | None:
                 asked.append(name)
-                return await Management.registration(management, name)
+                return await Management.default_version(management, name)
 
-            monkeypatch.setattr(management, "registration", registration)
+            monkeypatch.setattr(management, "default_version", default_version)
             beside = _Beside("/nowhere", models, management, channels)
             refreshing = asyncio.create_task(beside.refresh())
             await until(lambda: asked.count("page1") == 3)
@@ -163,9 +241,24 @@ def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_def
             refreshing.cancel()
             await beside.close()
 
-    with FakeHost() as host:
-        monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
-        asyncio.run(work())
+    asyncio.run(work())
+
+
+def test_a_model_waits_until_torchserve_says_how_its_version_is_registered() -> None:
+    async def work() -> None:
+        registered = {**_REGISTERED, "modelVersion": "0.9", "batchSize": 8}
+        async with _management(registered) as management:
+            beside = _Beside("/nowhere", Models(), management, Channels())
+            with closing(_worker("m")) as worker:
+                found = asyncio.create_task(beside._model(worker))
+                await asyncio.sleep(0.3)
+                assert not found.done()
+                registered["modelVersion"] = "1.0"
+                model = await found
+            assert model is not None
+            assert model.queue.settings.batch_size == 8
+
+    asyncio.run(work())
 
 
 def test_it_is_not_ready_while_torchserve_does_not_say_which_models_it_has(

@@ -137,6 +137,17 @@ def test_any_path_is_understood_or_refused_by_a_4xx(path: str, raw: bytes, metho
     assert _is_answered_or_4xx(lambda: understand(path, raw, method))
 
 
+@pytest.mark.parametrize(
+    "path", ["/models", "/models/m", "/models/m/1.0/set-default", "/workflows", "/workflows/w/", "/token"]
+)
+def test_no_request_reaches_the_management_interface(path: str) -> None:
+    """TorchServe has it at the inference address if both have the same address."""
+    with pytest.raises(Refusal) as refused:
+        understand(path, path.encode(), "POST")
+    assert refused.value.status == 404
+    assert understand("/models/m/invoke", b"/models/m/invoke", "POST").model == "m"
+
+
 BOUNDARY = b"b"
 PIECES = st.lists(
     st.sampled_from(

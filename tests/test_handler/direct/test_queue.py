@@ -42,6 +42,25 @@ def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None
     asyncio.run(work())
 
 
+def test_a_worker_has_its_next_batch_before_its_answers_are_written() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        first, second = _job(1), _job(2)
+        seen: list[int] = []
+        first.call_back(lambda _: seen.append(len(worker.batches)))
+        assert queue.put(first)
+        assert queue.put(second)
+        await until(lambda: len(worker.batches) == 1)
+        worker.answer()
+        assert seen == [2]
+        assert (await first.answer()).body == b"01"
+        worker.answer()
+        assert (await second.answer()).body == b"02"
+
+    asyncio.run(work())
+
+
 def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings(batch_size=3, batch_delay_s=0.05))
@@ -61,6 +80,19 @@ def test_what_finds_no_worker_or_no_room_is_refused() -> None:
         assert [queue.put(_job(number)) for number in range(5)] == [True, True, True, False, False]
 
     asyncio.run(work())
+
+
+def test_a_request_in_another_event_loop_is_refused_as_no_answer_would_come() -> None:
+    async def opened() -> ModelQueue:
+        queue = ModelQueue(QueueSettings())
+        await _connected(queue)
+        return queue
+
+    async def ask(queue: ModelQueue) -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            queue.put(_job(0))
+
+    asyncio.run(ask(asyncio.run(opened())))
 
 
 def test_a_worker_that_is_silent_for_too_long_fails_its_batch_and_ends() -> None:
@@ -150,6 +182,25 @@ def test_a_worker_that_leaves_answers_first() -> None:
     asyncio.run(work())
 
 
+def test_an_answer_that_comes_after_its_worker_was_closed_is_dropped_and_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        job = _job(1)
+        queue.put(job)
+        for each in list(queue.workers):
+            each.close()
+        worker.answer()
+        with pytest.raises(Refusal, match="Worker died"):
+            await job.answer()
+        await until(lambda: not queue.workers)
+
+    asyncio.run(work())
+    assert caplog.text == ""
+
+
 def test_a_queue_is_drained_when_its_last_request_is_answered_or_expires() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings(batch_size=2, batch_delay_s=3600))
@@ -187,6 +238,46 @@ def test_a_queue_is_drained_when_its_busy_worker_ends_or_a_batch_has_had_its_tim
         queue.put(_job(2))  # and no worker comes
         queue.settings = QueueSettings(response_timeout_s=0.05)
         await queue.drain()
+
+    asyncio.run(work())
+
+
+def test_a_queue_is_drained_for_as_long_as_its_workers_answer_one_request_after_another() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        jobs = [_job(number) for number in range(2)]
+        for job in jobs:
+            queue.put(job)
+        queue.settings = QueueSettings(response_timeout_s=0.01)
+        drained = asyncio.create_task(queue.drain())
+        for job in jobs:
+            await asyncio.sleep(0.1)
+            assert not drained.done()
+            worker.answer()
+            await job.answer()
+        await drained
+
+    asyncio.run(work())
+
+
+def test_a_queue_does_not_wait_for_the_answers_of_requests_that_are_given_up() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        running, waiting, kept = (_job(number) for number in range(3))
+        for job in (running, waiting, kept):
+            queue.put(job)
+        queue.forget(waiting)
+        drained = asyncio.create_task(queue.drain())
+        worker.answer()
+        assert worker.batches == [[b"00"], [b"02"]]
+        await asyncio.sleep(0)
+        assert not drained.done()
+        queue.forget(kept)
+        await asyncio.wait_for(drained, 10)
+        worker.answer()
+        assert len(queue.workers) == 1
 
     asyncio.run(work())
 

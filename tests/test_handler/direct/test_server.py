@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import re
 import resource
 import socket
 import ssl
-import subprocess
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from answering_queue import AnsweringQueue, models_with
+from guarded import certified
 from waiting import wait_for
 
 from interpool.handler.direct import server as http_server
-from interpool.handler.direct.application import Application
-from interpool.handler.direct.job import Answer, Refusal
+from interpool.handler.direct.application import Application, Limits
+from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.models import Models
-from interpool.handler.direct.replies import Receive, Scope, Send
+from interpool.handler.direct.replies import Receive, Scope, Send, send_answer
 
 HEAD = b"POST /predictions/m HTTP/1.1\r\nHost: x\r\n"
 LARGE = 32 << 20
@@ -84,12 +88,13 @@ def _ask(connection: socket.socket) -> bytes:
     """The status line of an answer, which is read to its end."""
     connection.settimeout(30)
     connection.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
-    said = b""
-    while not said.endswith(b"\r\n0\r\n\r\n"):
+    said = head = body = b""
+    while not head or b"content-length: %d" % len(body) not in head:
         part = connection.recv(1 << 16)
         if not part:
             raise ConnectionError("the server has closed the connection")
         said += part
+        head, _, body = said.partition(b"\r\n\r\n")
     return said.partition(b"\r\n")[0]
 
 
@@ -224,7 +229,7 @@ def test_clients_that_connect_and_say_nothing_by_tls_count_as_connections(
     few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HANDSHAKE_S", 1.0)
-    key, certificate = _certified(tmp_path)
+    key, certificate = map(str, certified(tmp_path))
     with _served(ssl_keyfile=key, ssl_certfile=certificate) as where, contextlib.ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(where)) for _ in range(few)]
         with socket.create_connection(where) as connection:
@@ -233,15 +238,6 @@ def test_clients_that_connect_and_say_nothing_by_tls_count_as_connections(
             _until_closed(each)
         context = ssl.create_default_context(cafile=certificate)
         wait_for(lambda: _is_answered(where, context), "room for another connection")
-
-
-def _certified(folder: Path) -> tuple[str, str]:
-    """A new key, and its own certificate for this machine."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    return str(key), str(certificate)
 
 
 def test_a_server_without_descriptors_left_goes_on_once_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,10 +275,51 @@ def test_a_quarter_of_the_descriptors_may_be_connections() -> None:
 def test_small_answers_are_not_held_back(address: tuple[str, int]) -> None:
     with socket.create_connection(address) as connection:
         _ask(connection)
-        began = time.monotonic()
+        took = []
         for _ in range(20):
+            began = time.monotonic()
             _ask(connection)
-        assert time.monotonic() - began < 20 * 0.03  # delayed acknowledgements take 40 ms
+            took.append(time.monotonic() - began)
+    assert statistics.median(took) < 0.03  # delayed acknowledgements take 40 ms
+
+
+class _Answers(Application):
+    """Begins an answer; then ends it, goes on with it, or fails, as the path says."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-one", b"1")]})
+        if scope["path"] == "/fails":
+            raise RuntimeError("after the head")
+        if scope["path"] == "/parts":
+            await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+
+
+@pytest.mark.parametrize(
+    ("request_line", "head", "body"),
+    [
+        (b"GET /whole", (b"200 OK", b"x-one: 1", b"content-length: 3"), b"two"),
+        (
+            b"GET /parts",
+            (b"200 OK", b"x-one: 1", b"transfer-encoding: chunked"),
+            b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n",
+        ),
+        (b"HEAD /whole", (b"200 OK", b"x-one: 1"), b""),
+        (b"GET /fails", (b"500 Internal Server Error", b"content-length: 21"), b"Internal Server Error"),
+    ],
+    ids=lambda value: value.decode() if isinstance(value, bytes) else "",
+)
+def test_an_answer_has_the_framing_that_its_parts_need(
+    request_line: bytes, head: tuple[bytes, ...], body: bytes
+) -> None:
+    with _served(_Answers(Models())) as where, socket.create_connection(where) as connection:
+        connection.sendall(request_line + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        said, _, rest = _until_closed(connection).partition(b"\r\n\r\n")
+    lines = said.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 " + head[0]
+    assert {*head[1:], b"connection: close"} <= {*lines}
+    assert len(lines) == len({line.partition(b":")[0] for line in lines})
+    assert rest == body
 
 
 def _answer(*answers: Answer | Refusal, head: bytes = HEAD) -> tuple[bytes, bytes]:
@@ -336,6 +373,26 @@ def test_control_characters_in_a_models_headers_cost_no_answer(
     assert head.startswith(b"HTTP/1.1 200 OK\r\ncontent-type: text/")
     assert b"\r\nx-b" not in head
     assert rest.startswith(b"saidHTTP/1.1 404 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        (b"a%C3%B6", b"a\xf6"),
+        (b"a%ED%A0%BDb", "a\ufffdb"),  # half a character, of UTF-16
+        (b"%ED%A0%BD%ED%B9%82", "\ufffd\ufffd"),
+        (b"%ED%9F%BF%FF", "\ud7ff\ufffd"),
+    ],
+)
+def test_a_path_reaches_the_worker_as_torchserve_decodes_it(sent: bytes, seen: bytes | str) -> None:
+    queue = AnsweringQueue(Answer(200, b"", (), b"said"))
+    with _served(Application(models_with(queue))) as where, socket.create_connection(where) as connection:
+        connection.sendall(
+            b"GET /predictions/m/1.0/%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % sent
+        )
+        assert _until_closed(connection).startswith(b"HTTP/1.1 200 ")
+    ((_, headers, _),) = queue.requests
+    assert headers[b"url_path"] == seen
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
@@ -409,6 +466,10 @@ def test_a_request_for_another_protocol_may_end_the_connection(address: tuple[st
         HEAD + UPGRADE + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n" + SMUGGLED,
         HEAD + UPGRADE + b"Content-Length: x\r\n\r\n" + SMUGGLED,
         HEAD + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\nx\r\n" + SMUGGLED,
+        HEAD + b"Content-Length: -5\r\n\r\n" + SMUGGLED,
+        b"GET /x HTTP/1.1\r\nHo st: x\r\n\r\n" + SMUGGLED,
+        b"GET /x HTTP/9.9\r\n\r\n" + SMUGGLED,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
     ],
 )
 def test_what_follows_a_request_without_a_clear_end_is_not_answered(
@@ -431,8 +492,8 @@ def test_what_follows_a_head_that_is_too_large_is_not_answered(address: tuple[st
     "packets",
     [
         (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n",),
-        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", *[b"\r\n"] * 20),
-        (b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n", *[b"x"] * 20),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", *[b"\r\n"] * 5),
+        (b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", *[b"x"] * 5),
     ],
     ids=["silent", "empty lines", "a body after its answer"],
 )
@@ -440,6 +501,7 @@ def test_a_client_that_asks_no_more_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, packets: tuple[bytes, ...]
 ) -> None:
     monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(http_server, "LOOK_S", 0.1)
     with _served() as where:
         began = time.monotonic()
         assert [each[:4] for each in _exchanged(where, *packets)] == [b"200 "]
@@ -450,6 +512,7 @@ def test_a_request_that_takes_longer_than_a_silent_connection_may_last_is_answer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(http_server, "LOOK_S", 0.1)
     with _served() as where:
         answers = _exchanged(
             where, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -476,3 +539,153 @@ def test_a_stream_that_breaks_is_an_error_by_http_1_0() -> None:
     assert head.startswith(b"HTTP/1.1 500 ")
     assert b"Worker died." in rest
     assert b"half" not in rest
+
+
+ANSWERS: dict[str, tuple[Answer | Refusal, ...]] = {
+    "whole": (Answer(200, b"text/plain", ((b"x-a", b"1"),), b"said"),),
+    "error": (Answer(418, b"text/plain", (), b"no"),),
+    "streamed": (Answer(200, b"", (), b"one", more=True), Answer(200, b"", (), b"two")),
+    "streamed error": (Answer(500, b"", (), b"one", more=True), Answer(500, b"", (), b"two")),
+    "refused": (Refusal(507, "InternalServerException", "no memory"),),
+}
+
+
+@pytest.mark.parametrize("method", [b"POST", b"HEAD", b"OPTIONS"])
+@pytest.mark.parametrize("answers", ANSWERS.values(), ids=ANSWERS)
+def test_a_request_in_one_part_is_answered_and_logged_as_one_in_many(
+    answers: tuple[Answer | Refusal, ...], method: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ACCESS_LOG")
+    head = HEAD.replace(b"POST", method)
+    body = b"x" * (1 << 15)
+    said = []
+    for framed in (b"Content-Length: 1\r\n\r\nx", b"Content-Length: %d\r\n\r\n" % len(body) + body):
+        queue = AnsweringQueue(*answers)
+        application = Application(models_with(queue), has_access_lines=True)
+        with _served(application) as where:
+            answer, *_ = _exchanged(where, head + framed + LAST)
+        said.append(re.sub(rb"x-request-id: \S+", b"", answer))
+        assert len(queue.requests) == (method != b"OPTIONS")
+    assert said[0] == said[1]
+    lines = [re.sub(r"[0-9]+$|:[0-9]+", "", line) for line in caplog.messages]
+    half = len(lines) // 2
+    assert lines[:half] == lines[half:]
+    assert "/predictions/m" in lines[0]
+
+
+class _FullQueue(AnsweringQueue):
+    def put(self, job: Job) -> bool:
+        return False
+
+
+def test_a_request_for_a_full_queue_is_counted_once() -> None:
+    models = models_with(_FullQueue())
+    with _served(Application(models)) as where:
+        refused, *_ = _exchanged(where, HEAD + b"Content-Length: 1\r\n\r\nx" + LAST)
+    assert refused.startswith(b"503 ")
+    assert b"has no worker" in refused
+    assert models.find("m", None).traffic.describe("m", 0)["answers"] == {"503": 1}
+
+
+class _SlowQueue(AnsweringQueue):
+    """Answers each request after a tenth of a second, with three times its body."""
+
+    def put(self, job: Job) -> bool:
+        request = job.take_request()
+        self.requests.append(request)
+        body = request[2][0].value
+        asyncio.get_running_loop().call_later(0.1, job.deliver, Answer(200, b"text/plain", (), body * 3))
+        return True
+
+
+def test_requests_in_one_packet_are_answered_in_their_order() -> None:
+    with _served(Application(models_with(_SlowQueue()))) as where:
+        asked = [HEAD + b"Content-Length: 1\r\n\r\n%d" % number for number in range(5)]
+        answers = _exchanged(where, b"".join(asked) + LAST)
+    assert [each.rpartition(b"\r\n\r\n")[2] for each in answers[:5]] == [b"%d" % n * 3 for n in range(5)]
+    assert answers[5].startswith(b"404 ")
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
+    application = Application(models_with(_SlowQueue()))
+    with _served(application) as where, socket.create_connection(where) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in HEAD + b"Content-Length: 3\r\n\r\nabc" + LAST:
+            connection.sendall(bytes([byte]))
+        said = _until_closed(connection)
+    assert b"\r\n\r\nabcabcabcHTTP/1.1 404 " in said
+
+
+def test_a_client_that_leaves_before_its_answer_takes_nothing_from_the_others() -> None:
+    queue = _SlowQueue()
+    with _served(Application(models_with(queue))) as where:
+        with socket.create_connection(where) as connection:
+            connection.sendall(HEAD + b"Content-Length: 1\r\n\r\nx")
+            wait_for(lambda: len(queue.requests) == 1, "the request")
+        answers = _exchanged(where, HEAD + b"Content-Length: 1\r\n\r\ny" + LAST)
+    assert answers[0].endswith(b"\r\n\r\nyyy")
+
+
+@pytest.mark.parametrize("size", [1, 1 << 15])
+def test_a_client_that_leaves_with_requests_in_line_is_no_error(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = _SlowQueue()
+    with _served(Application(models_with(queue))) as where:
+        with socket.create_connection(where) as connection:
+            request = HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
+            connection.sendall(request * 3)
+            wait_for(lambda: len(queue.requests) == 1, "the first request")
+        answers = _exchanged(where, HEAD + b"Content-Length: 1\r\n\r\ny" + LAST)
+    assert answers[0].endswith(b"\r\n\r\nyyy")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"no request\r\n\r\n",
+        HEAD + b"Content-Length: x\r\n\r\n" + SMUGGLED,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nz\r\nno size\r\n" + SMUGGLED,
+        HEAD + b"x: " + b"y" * 400_000 + b"\r\n\r\n" + SMUGGLED,
+    ],
+    ids=["no head", "no length", "no chunk", "large head"],
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "another packet"])
+def test_what_is_no_request_is_refused_after_the_requests_before_it(wrong: bytes, apart: bool) -> None:
+    """Else a client would take the refusal for the answer to its first request."""
+    asked = b"".join(HEAD + b"Content-Length: 1\r\n\r\n%d" % number for number in range(2))
+    with _served(Application(models_with(_SlowQueue()))) as where:
+        answers = _exchanged(where, asked, wrong) if apart else _exchanged(where, asked + wrong)
+    assert [each[:4] for each in answers] == [b"200 ", b"200 ", b"400 "]
+    assert [each.rpartition(b"\r\n\r\n")[2] for each in answers[:2]] == [b"000", b"111"]
+
+
+def test_a_body_that_breaks_after_its_answer_has_begun_gets_no_second_one(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as connection:
+        connection.sendall(b"POST /early HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nz\r\n")
+        connection.settimeout(30)
+        said = connection.recv(1 << 16)
+        connection.sendall(b"no size\r\n")
+        said += _until_closed(connection)
+    assert re.findall(rb"HTTP/1.1 \d+", said) == [b"HTTP/1.1 200"]
+
+
+def test_what_is_left_of_a_body_after_its_answer_is_no_request(address: tuple[str, int]) -> None:
+    head = b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n"
+    answers = _exchanged(address, head, b"x" * 200_000, LAST)
+    assert [each[:4] for each in answers] == [b"200 ", b"200 "]
+
+
+class _Elsewhere:
+    """Stands for TorchServe, which answers all that is passed on."""
+
+    async def pass_on(self, _scope: Scope, _receive: Receive, send: Send, *, ends: bool) -> None:
+        await send_answer(send, Answer(200, b"", (), b""), [])
+
+
+def test_a_body_whose_declared_length_is_too_large_is_not_passed_on() -> None:
+    application = Application(Models(), Limits(100), elsewhere=cast(Any, _Elsewhere()))
+    with _served(application) as where:
+        answers = _exchanged(where, HEAD + b"Content-Length: 100000\r\n\r\n")
+    assert [each[:4] for each in answers] == [b"413 "]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from fake_channels import FakeChannels, FakeHost, until
 
+from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 from interpool.handler.direct.supervision import ModelFiles, Workers
 from interpool.handler.direct.worker import LoadFailed
+from interpool.handler.errors import WorkerRefused
 
 
-def test_a_worker_that_ends_right_after_its_load_is_not_one_that_has_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("host")
+def test_a_worker_that_ends_right_after_its_load_is_not_one_that_has_the_model() -> None:
     async def work() -> None:
         channels, queue = FakeChannels(), ModelQueue(QueueSettings())
         workers = Workers("/nowhere", ModelFiles("m", "/m", b""), queue, channels, (2, 2))
@@ -27,6 +29,97 @@ def test_a_worker_that_ends_right_after_its_load_is_not_one_that_has_the_model(
         assert not queue.workers
         await workers.close()
 
-    with FakeHost() as host:
+    asyncio.run(work())
+
+
+@pytest.mark.usefixtures("host")
+def test_a_load_that_takes_too_long_names_the_setting_that_allows_it() -> None:
+    async def work() -> None:
+        files = ModelFiles("m", "/m", b"", load_timeout_s=0.01)
+        workers = Workers("/nowhere", files, ModelQueue(QueueSettings()), FakeChannels(), (2, 2))
+        with pytest.raises(LoadFailed, match=r"not loaded in 0\.01 s.*`startupTimeout: SECONDS`"):
+            await workers.start(1)
+        await workers.close()
+
+    asyncio.run(work())
+
+
+def test_a_worker_that_the_host_refuses_gives_that_error_and_the_loop_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+
+    async def refuse(*_worker: object) -> None:
+        raise WorkerRefused("there is no room")
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, what: said.append(what["message"]))
+        channels, queue = FakeChannels(), ModelQueue(QueueSettings())
+        workers = Workers("/nowhere", ModelFiles("m", "/m", b""), queue, channels, (2, 2))
+        with pytest.raises(WorkerRefused, match="there is no room"):
+            await workers.start(2)
+        await workers.close()
+        channels.opened.clear()
+        await asyncio.sleep(0)  # the channels' ends
+        gc.collect()
+
+    monkeypatch.setattr("interpool.handler.direct.supervision.register", refuse)
+    asyncio.run(work())
+    assert said == []
+
+
+def test_requests_of_a_model_that_is_not_started_anew_are_refused_until_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, host: FakeHost
+) -> None:
+    refused = 0
+
+    async def refuse(*_worker: object) -> None:
+        nonlocal refused
+        refused += 1
+        raise WorkerRefused("it needs a process of its own")
+
+    async def work() -> None:
+        loop, channels, queue = (
+            asyncio.get_running_loop(),
+            FakeChannels(),
+            ModelQueue(QueueSettings(batch_delay_s=0)),
+        )
+        workers = Workers("/nowhere", ModelFiles("m", "/m", b""), queue, channels, (2, 2))
+        starting = asyncio.create_task(workers.start(1))
+        await until(lambda: channels.opened)
+        channels.opened[0].load()
+        await starting
+        answers: list[Answer | Refusal] = []
+        waiting, later = (Job(name, {}, [], loop.time()) for name in (b"waiting", b"later"))
+        waiting.call_back(answers.append)
+        later.call_back(answers.append)
+
+        monkeypatch.setattr("interpool.handler.direct.supervision.register", refuse)
+        channels.opened[0].end()
+        assert queue.put(waiting)
+        await until(lambda: refused == 2)
+        (said,) = answers
+        assert isinstance(said, Refusal)
+        assert (said.status, said.message) == (
+            503,
+            'Model "m" has no worker: none could be started anew, and the server\'s log says why',
+        )
+        assert not queue.put(later)
+        assert queue.is_stalled
+
         monkeypatch.setattr("interpool.handler.direct.supervision.register", host.register)
-        asyncio.run(work())
+        loaded = len(channels.opened)
+        await until(lambda: len(channels.opened) > loaded)
+        channels.opened[-1].load()
+        await until(lambda: queue.workers)
+        assert queue.put(later)
+        await until(lambda: channels.opened[-1].batches)
+        channels.opened[-1].answer()
+        await until(lambda: len(answers) == 2)
+        assert isinstance(answers[1], Answer)
+        await workers.close()
+
+    asyncio.run(work())
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [
+        "a worker of m did not start: it needs a process of its own"
+    ]

@@ -92,13 +92,6 @@ def test_a_removed_overlay_is_made_again_where_it_was(tmp_path: Path) -> None:
     assert {entry.name for entry in home.iterdir()} == {entry.name for entry in overlay().iterdir()}
 
 
-def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a-file").touch()
-    monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "a-file" / "cache"))
-    with pytest.raises(OverlayError, match="set INTERPOOL_CACHE to another directory"):
-        overlay()
-
-
 def test_the_overlay_of_a_user_without_a_home_is_in_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTERPOOL_CACHE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", "~no-such-user/share")

@@ -1,4 +1,4 @@
-"""A server's home that was removed is made again, and stays as long as the server."""
+"""A server's home that was removed is made again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.handler.frontend.server_home import make_server_home, remove_ended
+from interpool.handler.frontend.server_home import make_server_home
 from interpool.handler.host.home_repair import ServerHome
 from interpool.handler.torchserve import HOME_VARIABLE
 
@@ -30,48 +30,16 @@ def _is_whole(home: Path) -> bool:
     return (home / "ts" / "model_service_worker.py").is_file()
 
 
-def test_a_home_that_was_made_again_stays_when_its_host_leaves_before_the_server(home: Path) -> None:
+def test_a_home_that_is_gone_is_made_again_and_removed_with_its_server(home: Path) -> None:
     host = ServerHome()
     shutil.rmtree(home)
     host.look()
-    host.leave(server_is_gone=False)
     assert _is_whole(home)
-
-
-def test_the_next_host_holds_a_home_that_was_made_again(home: Path) -> None:
-    killed = ServerHome()
-    shutil.rmtree(home)
-    killed.look()
-    successor = ServerHome()
-    killed.leave(server_is_gone=False)
-    remove_ended(home.parent)  # as the next `interpool serve` does
-    assert _is_whole(home)
-    successor.leave(server_is_gone=True)
-    assert not home.exists()
-
-
-def test_each_host_holds_a_home_that_one_of_them_made_again(home: Path) -> None:
-    one, other = ServerHome(), ServerHome()
-    shutil.rmtree(home)
-    one.look()
-    other.look()
-    one.leave(server_is_gone=False)
-    remove_ended(home.parent)
-    assert _is_whole(home)
-    other.leave(server_is_gone=True)
-    assert not home.exists()
-
-
-def test_a_home_that_lost_only_the_file_to_hold_is_held_again(home: Path) -> None:
-    host = ServerHome()
-    (home / "held").unlink()
-    host.look()
     os.utime(home, (0, 0))
-    remove_ended(home.parent)
-    assert _is_whole(home)
-    host.leave(server_is_gone=True)
+    host.leave()
+    assert not home.exists()
 
 
 def test_a_host_that_leaves_with_its_server_leaves_the_home_to_a_process_that_holds_it(home: Path) -> None:
-    ServerHome().leave(server_is_gone=True)
+    ServerHome().leave()
     assert _is_whole(home)

@@ -17,7 +17,7 @@ from interpool.handler.host.mar_trial import checks
 HANDLER = str(Path(str(interpool_handler.__file__)).resolve())
 ONE_FOR_EACH_STAGE = [
     next(case for case in CASES if (case.stage, case.rule) == kind)
-    for kind in (("structure", "duplicate-name"), ("unpickling", "policy"), ("digests", "digest"))
+    for kind in (("structure", "duplicate-name"), ("unpickling", "damaged-pickle"), ("digests", "digest"))
 ]
 
 

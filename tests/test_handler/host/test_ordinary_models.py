@@ -213,6 +213,19 @@ def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any
     assert not models.is_tried(worker)
 
 
+def test_a_trial_whose_worker_ends_as_the_host_leaves_is_no_error(
+    runtime: Path, worker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    models, pool = OrdinaryModels(runtime), _Pool(lambda _number, log: _say(log))
+    worker.frontend.close()
+    runtime.rmdir()
+    with caplog.at_level("INFO", "interpool.host"):
+        assert _try_out(models, worker, pool) == [worker]
+    assert not models.is_tried(worker)
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "INFO"], caplog.text
+    assert "was given up, as its worker has ended" in caplog.text
+
+
 def test_a_directory_that_a_trial_used_up_is_put_back_for_the_stock_worker(
     runtime: Path, model: Path, worker: Any
 ) -> None:

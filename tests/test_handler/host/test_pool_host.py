@@ -76,7 +76,7 @@ class _Pool:
         return []
 
     def stats(self) -> dict[str, object]:
-        sizes = {"max_size": self.max_size, "waiting": 0, "growing": False, "failure": ""}
+        sizes = {"max_size": self.max_size, "reserve": 0, "waiting": 0, "growing": False, "failure": ""}
         retired = {"state": "retired", "affinities": [], "idle": [], "owner": None, "seconds": None}
         interpreters = [{"interpreter": number, **retired} for number in range(_Pool.retired)]
         return {"interpreters": interpreters, "models": {}, **sizes}
@@ -299,8 +299,8 @@ def test_a_worker_beside_one_of_a_model_that_is_gone_may_answer_first(
         runtime, tmp_path / ".s1", model, pid=str(FIRST_NUMBER), beside=str(os.getpid())
     )
     model.rename(tmp_path / "moved")
-    for worker in (theirs, beside):
-        assert worker.answer() == "bye"
+    assert theirs.answer() == "bye"
+    assert beside.answer() == "gone"
     wait_for(lambda: _Pool.connections[0]["closed"], "the end of TorchServe's worker")
     time.sleep(2 * TICK_S)
     assert not _Pool.connections[1]["closed"]

@@ -48,6 +48,7 @@ def test_on_a_terminal_it_is_shown_in_place(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(watching, "INTERVAL_S", 0)
     asked: list[int] = []
 
     def ask() -> tuple[list[dict[str, Any]], list[str]]:
@@ -56,7 +57,7 @@ def test_on_a_terminal_it_is_shown_in_place(
             raise KeyboardInterrupt
         return [pool()], []
 
-    watching.watch(ask, "nobody", interval_s=0)
+    watching.watch(ask, "nobody")
     said = capsys.readouterr().out
     assert len(asked) == 3
     assert "\x1b[" in said

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import os
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from extracted import extracted
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from proving import build_archive
 from stock_archiver import wrap
 
 from interpool.handler.errors import ServeError
-from interpool.handler.run.archives import Options, opened
+from interpool.handler.run.archives import opened
+from interpool.handler.run.options import Options
 
 
 @pytest.fixture
 def ordinary(tmp_path: Path) -> Path:
     handler = tmp_path / "handler.py"
     handler.write_text("def handle(data, context):\n    return data\n")
-    wrap(
-        ModelArchiverConfig(
-            model_name="ordinary", version="1.0", handler=str(handler), export_path=str(tmp_path), force=True
-        )
-    )
-    return tmp_path / "ordinary.mar"
+    return tmp_path / wrap("ordinary", handler, tmp_path)
 
 
 @pytest.mark.parametrize("asks", ["INTERPOOL_SIGNATURE_KEYS=/keys/a.pem", "INTERPOOL_STOCK_ARCHIVES=refuse"])
@@ -55,6 +55,15 @@ def test_a_hermetic_archive_is_left_to_the_load_which_checks_it(
     package = build_archive(tmp_path / "unsigned.ptpkg", tmp_path / "canary")
     with opened("unsigned", package, Options()) as archive:
         assert archive.name == "unsigned"
+
+
+@pytest.mark.parametrize("name", ["", "team/price", 7])
+def test_a_name_that_no_client_can_ask_for_is_refused(ordinary: Path, name: Any) -> None:
+    with (
+        pytest.raises(ServeError, match=f"{name!r} cannot be a model's name"),
+        opened(name, ordinary, Options()),
+    ):
+        pass
 
 
 def test_no_delay_of_batches_is_a_delay_that_an_option_may_ask_for(ordinary: Path) -> None:
@@ -93,6 +102,75 @@ def _damaged(directory: Path, damage: str) -> Path:
         data[8] = data[entry + 10] = 97
     path.write_bytes(data)
     return path
+
+
+def _tgz(path: Path, member: tarfile.TarInfo, content: bytes = b"") -> Path:
+    member.size = member.size or len(content)
+    with gzip.open(path, "wb") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512 + 1024))
+    return path
+
+
+def _special(directory: Path, kind: str) -> Path:
+    """An archive that would take the machine's memory, disk or patience, or lead out of its directory."""
+    path = directory / "model.tar.gz"
+    member = tarfile.TarInfo("model/handler.py")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "long name":
+        member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 26
+        _tgz(path, member, bytes(1 << 26))
+    elif kind == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        _tgz(path, member)
+    elif kind == "outside":
+        member.name = "model/../../handler.py"
+        _tgz(path, member, b"x")
+    elif kind == "huge":
+        path = directory / "model.mar"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("handler.py", "")
+            archive.infolist()[0].file_size = 1 << 50
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("pipe", "it is neither a file nor a directory"),
+        ("long name", "has longer headers than any .mar"),
+        ("link", "handler.py is neither a file nor a directory"),
+        ("outside", "leads out of the model's directory"),
+        ("huge", "it would unpack to 1,125,899,906,842,624 bytes"),
+    ],
+)
+def test_an_archive_that_would_take_the_machine_is_refused(tmp_path: Path, kind: str, words: str) -> None:
+    path = _special(tmp_path, kind)
+    with pytest.raises(ServeError, match=f"{path.name} .*{words}"), opened("model", path, Options()):
+        pass
+
+
+@pytest.mark.parametrize(("free", "fits"), [(1_000_000, True), (700_000, False)])
+def test_an_archive_is_extracted_if_the_disk_has_room_for_all_of_it(
+    ordinary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, fits: bool
+) -> None:
+    packed = tmp_path / "ordinary.tar.gz"
+    with zipfile.ZipFile(ordinary) as archive, tarfile.open(packed, "w:gz") as tar:
+        archive.extractall(tmp_path / "ordinary")
+        for number in range(10):  # together three quarters of the larger disk
+            (tmp_path / "ordinary" / f"weights{number}").write_bytes(os.urandom(75_000))
+        tar.add(tmp_path / "ordinary", "ordinary")
+
+    class Disk(NamedTuple):
+        free: int
+
+    def disk_usage(directory: Path) -> Disk:
+        return Disk(free - sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()))
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    refused = contextlib.nullcontext() if fits else pytest.raises(ServeError, match="has room for 700,000")
+    with refused, opened("ordinary", packed, Options()) as found:
+        assert (Path(found.files.model_dir) / "weights9").stat().st_size == 75_000
 
 
 @pytest.mark.parametrize("damage", ["cut", "altered", "encrypted", "of an unknown compression"])

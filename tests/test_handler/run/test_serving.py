@@ -53,8 +53,9 @@ def handle(data, context):
 SERVING = """
 import asyncio, json, os
 from pathlib import Path
+from interpool.handler.errors import ServeError
 from interpool.handler.host import control
-from interpool.handler.run.archives import Options
+from interpool.handler.run.options import Options
 from interpool.handler.run.asking import ask
 from interpool.handler.run.serving import Serving, application
 
@@ -105,7 +106,88 @@ async def work():
             if len(workers) == 1:
                 break
             await asyncio.sleep(0.1)
-        print([each["state"] for each in workers], await ask(app, "waits", ""), flush=True)
+        answer = asked.result().decode() == str(until)
+        print([each["state"] for each in workers], answer, await ask(app, "waits", ""), flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+FAILED = """
+import shutil
+
+
+async def work():
+    for name, line in (("broken", "raise RuntimeError"), ("slow", "import time; time.sleep(5)")):
+        shutil.copytree(ARCHIVE, name)
+        Path(name, "handler.py").write_text(line)
+    models = {name: Path(name).resolve() for name in ("slow", "broken")}
+    try:
+        async with Serving(models, Options(workers=1)).open():
+            pass
+    except ServeError as error:
+        print(asyncio.all_tasks() - {asyncio.current_task()}, str(error).partition(":")[0], flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+ENDED = """
+async def work():
+    coming, sent = asyncio.Queue(), asyncio.Queue()
+    living = asyncio.create_task(app({"type": "lifespan"}, coming.get, sent.put))
+    await coming.put({"type": "lifespan.startup"})
+    assert (await sent.get())["type"] == "lifespan.startup.complete"
+    until = Path("until").resolve()
+    asked = [asyncio.create_task(ask(app, "waits", str(until))) for _ in range(3)]  # two of them wait
+    while await status("/v2/health/ready") == 200:
+        if len(serving._served["waits"].model.queue) == 2:
+            await coming.put({"type": "lifespan.shutdown"})
+        await asyncio.sleep(0.01)
+    refused = await status("/predictions/waits")
+    until.touch()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    await living
+    print(refused, answers == [str(until).encode()] * 3 or answers, sent.get_nowait()["type"], flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+AGAIN = """
+import threading
+import time
+
+
+def kept():
+    links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+    files = [os.readlink(each) for each in links if os.path.lexists(each)]
+    files = [each for each in files if not each.startswith("anon")]
+    return [*files, *map(repr, threading.enumerate())]
+
+
+async def once():
+    async with serving.open():
+        await ask(app, "waits", "")
+
+
+asyncio.run(once())
+before = set(kept())
+asyncio.run(once())
+patience = time.monotonic() + 30
+while set(kept()) - before and time.monotonic() < patience:
+    time.sleep(0.05)  # a thread that unloads models may still be about to end
+print(sorted(set(kept()) - before), flush=True)
+os._exit(0)
+"""
+SECOND = """
+async def work():
+    async with serving.open():
+        try:
+            async with Serving({"other": ARCHIVE}, Options(workers=1)).open():
+                pass
+        except Exception as error:
+            print(str(error).partition(",")[0], await ask(app, "waits", ""), flush=True)
 
 
 asyncio.run(work())
@@ -132,13 +214,31 @@ def _said(program: str, tmp_path: Path) -> str:
 def test_models_can_be_opened_again_in_another_event_loop_and_are_ready_while_they_are_open(
     tmp_path: Path,
 ) -> None:
-    assert _said(TWICE, tmp_path) == str([[503, 200, "", 503, 404]] * 2)
+    assert _said(TWICE, tmp_path) == str([[503, 200, "", 503, 503]] * 2)
 
 
-def test_a_replacement_that_is_cancelled_leaves_no_worker_of_the_model_before(
+def test_a_replacement_that_is_cancelled_ends_no_request_and_leaves_no_worker_of_the_model_before(
     tmp_path: Path,
 ) -> None:
-    assert _said(CANCELLED, tmp_path) == "['connected'] b''"
+    assert _said(CANCELLED, tmp_path) == "['connected'] True b''"
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_loads_of_the_others(tmp_path: Path) -> None:
+    assert _said(FAILED, tmp_path) == "set() broken cannot be served"
+
+
+def test_an_application_that_is_shut_down_answers_what_it_was_asked_and_refuses_all_else(
+    tmp_path: Path,
+) -> None:
+    assert _said(ENDED, tmp_path) == "503 True lifespan.shutdown.complete"
+
+
+def test_a_program_that_opens_its_models_again_and_again_keeps_nothing_of_them(tmp_path: Path) -> None:
+    assert _said(AGAIN, tmp_path) == "[]"
+
+
+def test_a_second_application_in_a_process_is_refused_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    assert _said(SECOND, tmp_path) == "this process serves archives already b''"
 
 
 @pytest.mark.parametrize("size", [-1, 0, "many"])

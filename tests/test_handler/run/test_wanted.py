@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 from fake_channels import until
-from model_archiver.model_archiver_config import ModelArchiverConfig
 from stock_archiver import wrap
 
 from interpool.handler.errors import ServeError, SettingsError
@@ -30,7 +29,7 @@ class Handler:
 """
 PROGRAM = """
 import asyncio, functools, http.server, json, os, sys, threading
-from interpool.handler.run.archives import Options
+from interpool.handler.run.options import Options
 from interpool.handler.run.asking import ask
 from interpool.handler.run.serving import Serving, application
 from interpool.handler.run.wanted import Reconciler
@@ -97,11 +96,7 @@ def test_models_change_under_load_and_a_wrong_one_leaves_the_others(tmp_path: Pa
     for name, factor in (("double", 2), ("triple", 3)):
         handler = tmp_path / f"{name}.py"
         handler.write_text(HANDLER.format(factor=factor))
-        wrap(
-            ModelArchiverConfig(
-                model_name=name, version="1.0", handler=str(handler), export_path=str(tmp_path), force=True
-            )
-        )
+        wrap(name, handler, tmp_path)
     (tmp_path / "wrong.mar").write_text("this is no archive")
     environment = {
         **os.environ,
@@ -192,7 +187,7 @@ def test_an_unknown_setting_of_a_model_is_refused_with_those_that_there_are() ->
         ({"workers": 0}, "`workers` cannot be 0"),
         ({"batch_size": 1 << 31}, "`batch_size` cannot be 2147483648"),
         ({"response_timeout_s": float("nan")}, "`response_timeout_s` cannot be nan"),
-        ({"envelope": "soap"}, "`envelope` cannot be 'soap'"),
+        ({"service_envelope": "soap"}, "`service_envelope` cannot be 'soap'"),
     ],
 )
 def test_a_wrong_setting_of_a_model_is_refused(setting: dict[str, object], said: str) -> None:

@@ -104,16 +104,6 @@ def test_the_good_archive_leaves_its_traces(manager: InterpreterManager, tmp_pat
     (good.traces / "imported").unlink()
 
 
-def test_what_the_policy_refuses_would_have_run(tmp_path: Path, good: Good) -> None:
-    """With stock torch.package, that is."""
-    (case,) = [case for case in CASES if case.name == "os.system by its own module"]
-    path = tmp_path / "hostile.ptpkg"
-    path.write_bytes(case.build(good))
-    torch.package.PackageImporter(str(path)).load_pickle("model", "model.pkl")
-    for trace in ("called", "imported"):
-        (good.traces / trace).unlink()
-
-
 def test_readers_differ_about_what_the_structure_refuses(good: Good, tmp_path: Path) -> None:
     """Which is why it is refused: torch calls the member by one name, Python's zipfile finds another's."""
     (case,) = [case for case in CASES if case.name == "names that differ in case"]

@@ -391,11 +391,15 @@ RESOURCES = """
 
 @pytest.fixture
 def resources(tmp_path: Path) -> Iterator[Any]:
+    yield from resources_read_by(RESOURCES, tmp_path)
+
+
+def resources_read_by(code: str, tmp_path: Path) -> Iterator[Any]:
     plain = build_package(
         tmp_path / "plain.pt",
-        {"pkg/__init__.py": "", "pkg/main.py": RESOURCES, "model_files/__init__.py": ""},
+        {"pkg/__init__.py": "", "pkg/main.py": code, "model_files/__init__.py": ""},
         "pkg.main:make",
-        extern=STANDARD,
+        extern=[*STANDARD, "importlib_resources"],
     )
     path = add_members(plain, {"model_files/labels.txt": b"cat\n", "model_files/vocab/a.txt": b"a"})
     importer = HermeticImporter(torch._C.PyTorchFileReader(str(path)), str(path), None)
@@ -415,6 +419,30 @@ def test_resources_are_looked_through(resources: Any) -> None:
     assert resources.look() == [["__init__.py", "labels.txt", "vocab"], True, True, True, False, False, True]
     with pytest.raises(FileNotFoundError, match="missing"):
         resources.missing()
+
+
+BACKPORT = """
+    import importlib.resources
+    import importlib_resources
+    import model_files
+    from importlib_resources import as_file, files
+
+    class Make:
+        def read(self):
+            anchors = ("model_files", model_files, model_files.__name__)
+            found = [files(anchor).joinpath("labels.txt").read_text() for anchor in anchors]
+            with as_file(importlib_resources.files("model_files") / "labels.txt") as path:
+                found.append(path.read_text())
+            return [*found, importlib_resources.files().joinpath("main.py").is_file()]
+
+    def make():
+        return Make()
+"""
+
+
+def test_the_backport_of_resources_reads_them_too(tmp_path: Path) -> None:
+    (make,) = resources_read_by(BACKPORT, tmp_path)
+    assert make.read() == ["cat\n", "cat\n", "cat\n", "cat\n", True]
 
 
 def test_module_that_puts_another_object_in_its_place_is_replaced(open_archive: Open) -> None:

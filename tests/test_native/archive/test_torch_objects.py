@@ -1,4 +1,4 @@
-"""Torch's own objects get through the bounds of unpickling: packed weights, hooks' handles, and others."""
+"""Torch's own objects are unpickled as they were: packed weights, hooks' handles, and others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 import torch
 from test_native.archive.test_unpickler import through_a_package
 from torch import nn
-from torch.ao import quantization
 from torch.nn.utils import prune
 from torch.package import PackageExporter, PackageImporter
 
 from interpool.native.archive import packed_weights
-from interpool.native.archive.unpickler import restrict
+from interpool.native.archive.unpickler import unpickle_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,12 @@ pytestmark = [
 ]
 
 
+# torch.ao.quantization is imported by what needs it, as it imports torch._dynamo: that takes seconds.
+
+
 def static(layer: nn.Module, *shape: int) -> nn.Module:
+    from torch.ao import quantization
+
     model = nn.Sequential(quantization.QuantStub(), layer, quantization.DeQuantStub()).eval()
     model.qconfig = quantization.get_default_qconfig("x86")
     quantization.prepare(model, inplace=True)
@@ -36,11 +40,15 @@ def static(layer: nn.Module, *shape: int) -> nn.Module:
 
 
 def dynamic(layer: nn.Module, dtype: torch.dtype = torch.qint8) -> nn.Module:
+    from torch.ao import quantization
+
     quantized: nn.Module = quantization.quantize_dynamic(nn.Sequential(layer).eval(), dtype=dtype)
     return quantized
 
 
 def table() -> nn.Module:
+    from torch.ao import quantization
+
     model = nn.Sequential(nn.EmbeddingBag(10, 4, mode="sum")).eval()
     model.qconfig = quantization.float_qparams_weight_only_qconfig
     quantization.prepare(model, inplace=True)
@@ -99,7 +107,7 @@ def test_a_hook_is_removed_by_the_handle_that_came_along(tmp_path: Path) -> None
         handle = layer.register_forward_hook(nn.functional.relu)
         exporter.save_pickle("m", "value.pkl", (layer, handle))
     importer = PackageImporter(str(tmp_path / "m.pt"))
-    restrict(importer, None, "m.pt")
+    unpickle_checked(importer, "m.pt")
     found, its_handle = importer.load_pickle("m", "value.pkl")
     assert list(found._forward_hooks.values()) == [nn.functional.relu]
     its_handle.remove()
@@ -126,7 +134,7 @@ def test_packed_weights_that_stay_empty_are_an_error_where_they_are_used(tmp_pat
         exporter.save_pickle("m", "needs.pkl", torch.float32)
         exporter.save_binary("m", "value.pkl", b"\x80\x03ctorch\nScriptObject\n)\x81.")
     importer = PackageImporter(str(tmp_path / "m.pt"))
-    restrict(importer, None, "m.pt")
+    unpickle_checked(importer, "m.pt")
     empty: Any = importer.load_pickle("m", "value.pkl")
     assert isinstance(empty, packed_weights.PackedWeights)
     with pytest.raises(RuntimeError, match="found type 'PackedWeights'"):

@@ -30,7 +30,7 @@ def test_what_is_there_already_is_not_replaced(tmp_path: Path, kind: str) -> Non
 
 def test_a_module_that_is_not_installed_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ProvisioningError, match="no_such_module_42 is not installed"):
-        make_bundle(tmp_path / "bundle", 1, ["no_such_module_42"])
+        make_bundle(tmp_path / "new" / "bundle", 1, ["no_such_module_42"])
     assert list(tmp_path.iterdir()) == []
 
 

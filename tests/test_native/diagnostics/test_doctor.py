@@ -208,9 +208,9 @@ def test_every_symbol_that_cpp_misses_is_told_with_them(
     source.write_text(OTHER_TORCH)
     library = build(source, "libother_torch.so", with_torch=False)
     monkeypatch.setattr(doctor, "interposer_path", lambda: library)
-    monkeypatch.delattr("torch._C._VariableFunctionsClass")
+    monkeypatch.delattr("torch._C._set_generator_metaclass")
     assert answer("private names").detail.split("; ") == [
-        "torch._C:_VariableFunctionsClass is gone",
+        "torch._C:_set_generator_metaclass is gone",
         "libtorch_cpu.so lacks at::one()",
         "libtorch_python.so lacks THPOther",
     ]

@@ -67,13 +67,15 @@ def only(name: str, seconds: float = 60) -> Check:
     return found
 
 
-def test_the_command_tells_what_crashes_and_what_is_missing(
+def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     module: Callable[[str], Path],
 ) -> None:
     path = module("crashing")
-    done = CliRunner().invoke(main, ["doctor", "--imports", "crashing", "no_such_module"])
+    done = CliRunner().invoke(main, ["doctor", "--imports", "numpy", "crashing", "no_such_module"])
     assert done.exit_code == 1, done.output
-    crashed, stock, missing, install = done.output.splitlines()
+    works, crashed, stock, missing, install = done.stdout.splitlines()
+    assert works.startswith("imports  numpy: into two interpreters at once, ")
+    assert works.endswith("; whether it computes there, `interpool doctor --run module:function` tells")
     reason = f"it crashed with SIGSEGV, at {path}:7 in <module>; an ordinary Python imports it"
     assert crashed == f"FAIL  import crashing: {reason}"
     assert stock.startswith("      fix: serve the models that need it by TorchServe's stock workers")

@@ -73,11 +73,11 @@ def test_the_command_tells_what_computes_and_what_crashes_only_when_it_is_used(
     good, bad = function("adding"), function("crashing")
     done = CliRunner().invoke(main, ["doctor", "--imports", "crashing_trial"])
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("imports  crashing_trial: into two interpreters at once, ")
-    assert done.output.endswith("`interpool doctor --run module:function` tells\n")
+    assert done.stdout.startswith("imports  crashing_trial: into two interpreters at once, ")
+    assert done.stdout.endswith("`interpool doctor --run module:function` tells\n")
     done = CliRunner().invoke(main, ["doctor", "--run", good, bad])
     assert done.exit_code == 1, done.output
-    computes, crashed, fix = done.output.splitlines()
+    computes, crashed, fix = done.stdout.splitlines()
     assert computes.startswith(
         f"ok    run {good}: the right answer from two interpreters and the host at once, "
     )

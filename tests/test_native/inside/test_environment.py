@@ -1,4 +1,4 @@
-"""Environment variables, set and read in many interpreters and the host at once."""
+"""Environment variables of interpreters: what processes have that they start, and what Python's own mean."""
 
 from __future__ import annotations
 
@@ -6,83 +6,6 @@ import pytest
 from interpool_testing import assert_clean, run_program
 
 pytestmark = pytest.mark.long
-
-
-def test_variables_may_be_set_while_c_code_reads_them_and_interpreters_start() -> None:
-    done = run_program(
-        """
-        import os, threading
-        from interpool import InterpreterManager
-        from interpool_testing import Code, every_interpreter, together
-
-        SOURCE = '''
-        import os, time
-
-        def change(count):
-            for i in range(count):
-                os.environ[f"CHANGED_{i % 300}"] = str(i)
-                if i % 3 == 0:
-                    os.environ.pop(f"CHANGED_{i * 7 % 300}", None)
-
-        def read(count):
-            for _ in range(count):
-                time.tzset()  # getenv, in C
-        '''
-        names = {}
-        exec(SOURCE.replace("CHANGED", "HOSTS"), names)
-        over = threading.Event()
-
-        def change_in_host():
-            while not over.is_set():
-                names["change"](1000)
-
-        changing = threading.Thread(target=change_in_host)
-        changing.start()
-        with InterpreterManager(3) as manager, every_interpreter(manager) as sessions:
-            codes = [Code(session, SOURCE) for session in sessions]
-            together([
-                lambda: codes[0].call("change", 8_000),
-                lambda: codes[1].call("read", 16_000),
-                lambda: codes[2].call("change", 8_000),
-            ])
-        over.set()
-        changing.join()
-        """
-    )
-    assert_clean(done)
-
-
-def test_processes_are_started_while_another_interpreter_changes_the_environment() -> None:
-    """CPython 3.13's posix_spawn frees the array that it began with, if ``environ`` is another one by now."""
-    done = run_program(
-        """
-        import subprocess, threading
-        from interpool import InterpreterManager
-        from interpool_testing import Code, together
-
-        SOURCE = '''
-        import os, subprocess
-
-        def change():
-            for i in range(60_000):
-                os.environ[f"CHANGED_{i % 50}"] = "x" * 50
-                if i % 2:
-                    os.environ.pop(f"CHANGED_{i * 7 % 50}", None)
-
-        def start():
-            for _ in range(15):
-                assert subprocess.run(["/bin/true"]).returncode == 0
-        '''
-        names = {}
-        exec(SOURCE, names)
-        with InterpreterManager(2) as manager:
-            first, second = (each.acquire_session() for each in manager.all_instances())
-            with first, second:
-                codes = [Code(session, SOURCE) for session in (first, second)]
-                together([lambda: codes[0].call("change"), lambda: codes[1].call("start"), names["start"]])
-        """
-    )
-    assert_clean(done)
 
 
 def test_what_one_sets_processes_that_it_starts_have_and_what_it_removes_they_have_not() -> None:

@@ -225,8 +225,9 @@ def test_models_and_their_threads_may_recurse_through_c_whatever_the_limit_on_st
             except RecursionError:
                 return "too deep"
 
-        def deep_on_a_thread():
+        def deep_on_a_thread(stack):
             said = []
+            threading.stack_size(stack)
             thread = threading.Thread(target=lambda: said.append(deep()))
             thread.start()
             thread.join()
@@ -238,12 +239,12 @@ def test_models_and_their_threads_may_recurse_through_c_whatever_the_limit_on_st
             client.close()
             with manager.acquire_session(call_limit=60) as session:
                 code = Code(session, SOURCE)
-                print(code.call("deep"), code.call("deep_on_a_thread"))
+                print(code.call("deep"), *(code.call("deep_on_a_thread", size) for size in (0, 1 << 18)))
         """,
         stack=stack,
     )
     assert_clean(done)
-    assert done.stdout == "too deep\ntoo deep ['too deep']\n"
+    assert done.stdout == "too deep\ntoo deep ['too deep'] ['too deep']\n"
 
 
 def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:

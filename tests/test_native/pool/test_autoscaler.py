@@ -199,11 +199,3 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
         wave(manager, 3)
         assert len(manager) == 1
         assert capfd.readouterr().err == ""  # it does not try at once again
-
-
-@pytest.mark.parametrize("settings", [{"max_size": 1}, {"grace": -1.0}])
-def test_a_size_or_time_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(
-        ValueError, match=r"maximum size of 1 is below the minimum size, 2|positive number of seconds"
-    ):
-        InterpreterManager(2, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 import weakref
@@ -223,6 +224,49 @@ def test_a_loop_that_ends_while_a_call_runs_ends_at_once(
         lambda: not any(one["leased"] for one in manager.stats()["interpreters"]),
         "the call to be interrupted",
     )
+
+
+@RUNNERS
+def test_a_call_whose_coroutine_is_closed_is_interrupted(
+    run: Run, called: MovableObject, manager: InterpreterManager
+) -> None:
+    async def work() -> None:
+        calls = [called.call_async("loop", 60.0) for _ in range(len(manager))]
+        for call in calls:
+            call.send(None)
+        await asyncio.sleep(0.1)
+        for call in calls:
+            call.close()
+        async with asyncio.timeout(30):
+            assert await called.call_async("same", 1) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_loops_that_are_closed_while_their_calls_run_leave_nothing(
+    make_loop: Callable[[], asyncio.AbstractEventLoop], called: MovableObject, manager: InterpreterManager
+) -> None:
+    async def begin() -> None:
+        task = asyncio.create_task(called.call_async("loop", 60.0))
+        task.get_loop().set_exception_handler(lambda *_: None)  # it would say that the task was pending
+        await asyncio.sleep(0.1)
+
+    def closed_while_a_call_runs() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = make_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+        return weakref.ref(loop)
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    gone = [closed_while_a_call_runs() for _ in range(3)]
+    gc.collect()
+    assert [loop() for loop in gone] == [None, None, None]
+    wait_for(
+        lambda: not any(one["leased"] for one in manager.stats()["interpreters"]),
+        "the calls to be interrupted",
+    )
+    wait_for(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "the loops' descriptors to be closed")
 
 
 def test_a_call_needs_a_loop(called: MovableObject) -> None:

@@ -23,7 +23,6 @@ from interpool_testing import (
     Sign,
     every_interpreter,
     nobody_leases,
-    together,
 )
 from waiting import wait_for
 
@@ -178,24 +177,6 @@ def test_no_later_call_is_hit_by_what_was_meant_for_an_earlier_one(pool: Interpr
                 break
 
 
-def test_each_of_several_threads_calls_has_its_own_limit(pool: InterpreterManager) -> None:
-    with pool.acquire_session(timeout=60, call_limit=2.0) as session:
-        spin = Code(session, SOURCE)["spin"]
-        # Together they take longer than the limit, and each waits for its turn.
-        results = together([lambda: spin(0.3).to_value() for _ in range(8)])
-        assert results == [0.3] * 8
-        outcomes = []
-
-        def call(seconds: float) -> None:
-            try:
-                outcomes.append(spin(seconds).to_value())
-            except CallTimeoutError:
-                outcomes.append("late")
-
-        together([lambda s=s: call(s) for s in (600, 0.01, 600, 0.02)])  # type: ignore[misc]
-        assert sorted(map(str, outcomes)) == ["0.01", "0.02", "late", "late"]
-
-
 def test_an_end_that_takes_too_long_is_stopped_too(pool: InterpreterManager) -> None:
     session = pool.acquire_session(timeout=60, call_limit=LIMIT_S)
     dies = Code(session, SOURCE)["Dies"]()
@@ -303,12 +284,6 @@ def test_a_thread_that_has_been_in_a_lost_interpreter_can_end(losing: Interprete
         assert task.exists()
         go.set()
         wait_for(lambda: not task.exists(), "the thread's end")
-
-
-@pytest.mark.parametrize("limit", [0, float("nan")])
-def test_a_limit_that_is_no_duration_is_a_mistake(pool: InterpreterManager, limit: float) -> None:
-    with pytest.raises(ValueError, match="a call limit is a positive number of seconds"):
-        pool.acquire_session(call_limit=limit)
 
 
 def test_an_import_is_not_interrupted_and_its_module_is_whole(

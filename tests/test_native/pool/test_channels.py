@@ -10,6 +10,29 @@ import otf
 from interpool.native import InterpreterManager, _native
 
 
+def test_headers_reach_workers_in_utf_8(manager: InterpreterManager) -> None:
+    inbox, done = _native.Inbox(), os.eventfd(0)
+    channel = _native.Channel(inbox, otf.load())
+    try:
+        manager.serve(
+            channel, module="serving_guest", function="echo", worker="w", affinity="m", done_fd=done
+        )
+        assert select.select([inbox], [], [], 60)[0]
+        inbox.take()
+        headers: dict[bytes, bytes | str] = {b"latin": b"gr\xf6\xdfe", b"text": "\u8def\U0001f642"}
+        channel.predict([(b"request-0", headers, [(b"body", b"application/octet-stream", b"asked")])])
+        assert select.select([inbox], [], [], 60)[0]
+        ((_, reply),) = inbox.take()
+        assert reply is not None
+        ((_, _, _, _, frame),) = reply[2]
+        sent = {"latin": "gr\xf6\xdfe", "text": "\u8def\U0001f642"}
+        assert frame == otf.predict(b"asked", headers=sent)
+    finally:
+        channel.close()
+        os.eventfd_read(done)
+        os.close(done)
+
+
 def test_a_worker_that_sends_no_answer_ends_alone(manager: InterpreterManager) -> None:
     inbox, done = _native.Inbox(), os.eventfd(0)
     answering, nonsense = (_native.Channel(inbox, otf.load()) for _ in range(2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import threading
 import time
 from pathlib import Path
 
@@ -13,9 +11,7 @@ from interpool_testing import assert_clean, every_interpreter, nobody_leases, ru
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
-from interpool.native.errors import (
-    LeaseTimeoutError,
-)
+from interpool.native.errors import LeaseTimeoutError
 
 
 def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_told(
@@ -44,24 +40,6 @@ def test_an_object_keeps_its_session_alive(manager: InterpreterManager) -> None:
     wait_for(lambda: nobody_leases(manager), "the lease to be given back")
 
 
-@pytest.mark.parametrize("timeout", [None, math.inf])
-def test_a_waiting_caller_gets_the_interpreter_that_becomes_free(
-    manager: InterpreterManager, timeout: float | None
-) -> None:
-    with every_interpreter(manager) as sessions:
-        release = threading.Timer(0.2, sessions[2].close)
-        release.start()
-        with manager.acquire_session(timeout=timeout) as session:
-            assert session.global_("builtins", "len")("abc").to_value() == 3
-        release.join()
-
-
-@pytest.mark.parametrize("timeout", [-1.0, math.nan])
-def test_a_timeout_that_is_no_duration_is_a_mistake(manager: InterpreterManager, timeout: float) -> None:
-    with every_interpreter(manager), pytest.raises((ValueError, LeaseTimeoutError)):
-        manager.acquire_session(timeout=timeout)
-
-
 def test_a_pool_of_none_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one interpreter, not 0"):
         InterpreterManager(0)
@@ -70,16 +48,25 @@ def test_a_pool_of_none_is_refused() -> None:
 def test_leases_and_what_they_waited_are_counted_for_each_model(manager: InterpreterManager) -> None:
     manager.forget("counted")
     bounds = manager.stats()["time_bounds_s"]
-    with manager.acquire_session(affinity="counted"):
-        (mine,) = [one for one in manager.stats()["interpreters"] if one["model"] == "counted"]
-        assert mine["state"] == "leased"
+    one = manager.all_instances()[0]
+    with one.acquire_session(timeout=60, affinity="counted"):
+        stats = manager.stats()
+        (mine,) = [each for each in stats["interpreters"] if each["model"] == "counted"]
+        assert (mine["interpreter"], mine["state"]) == (one.interpreter_id, "leased")
         assert mine["seconds"] >= 0
+        assert "counted" in mine["affinities"]
+        assert stats["models"]["counted"]["running"] == 1
     counted = manager.stats()["models"]["counted"]
     assert (counted["leases"], sum(counted["waits"]), counted["waiting"]) == (1, 1, 0)
+    assert (counted["running"], counted["share"]) == (0, None)
     assert len(counted["waits"]) == len(counted["leased"]) == len(bounds) + 1
     assert sum(counted["leased"]) == 1
     assert counted["leased_s"] > 0
-    assert all(one["model"] != "counted" for one in manager.stats()["interpreters"])
+    assert all(each["model"] != "counted" for each in manager.stats()["interpreters"])
+    for instance in reversed(manager.all_instances()):  # which has it last
+        assert "counted" in manager.stats()["interpreters"][0]["affinities"]
+        manager.forget("counted", instance.interpreter_id)
+    assert "counted" not in manager.stats()["interpreters"][0]["affinities"]
     manager.forget("counted")
     assert "counted" not in manager.stats()["models"]
 

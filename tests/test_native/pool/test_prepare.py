@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interpool.native.errors import ProvisioningError
+from interpool.native.errors import ProvisioningError, RemoteError
 from interpool.native.pool import prepare as prepare_module
 from interpool.native.pool.prepare import prepare
 from interpool.native.pool.prepared_file import write_prepared
@@ -20,6 +20,14 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
     (tmp_path / "file").touch()
     with pytest.raises(ProvisioningError, match=r"cannot write .*/file/below\.txt.*--output"):
         prepare(tmp_path / "file" / "below.txt", 1)
+    with pytest.raises(ProvisioningError, match=r"cannot write .*: it is a directory.*--output"):
+        prepare(tmp_path, 1)
+
+
+@pytest.mark.parametrize("name", ["", ".models"])
+def test_what_can_be_no_module_is_said_to_be_none(name: str) -> None:
+    with pytest.raises(ProvisioningError, match=f"'{name}' is not the name of a module"):
+        prepare_module.installed(name)
 
 
 def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path) -> None:
@@ -36,3 +44,13 @@ def test_it_may_be_written_for_another_user(tmp_path: Path) -> None:
     os.chown(folder, 12345, 12345)
     assert prepare(folder / "new" / "prepared.txt", 1) > 0
     assert (folder / "new" / "prepared.txt").read_text().startswith("interpool-prepared")
+
+
+def test_a_failed_start_leaves_no_folder_behind(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ProvisioningError, match="no_such_module_42 is not installed"):
+        prepare(tmp_path / "there" / "new" / "folder" / "prepared.txt", 1, ["no_such_module_42"])
+    assert list((tmp_path / "there").iterdir()) == []
+    with pytest.raises(RemoteError, match="antigravity_42"):
+        prepare(tmp_path / "new" / "prepared.txt", 1, ["json.antigravity_42"])
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -7,7 +7,7 @@ import socket
 
 import otf
 import pytest
-from interpool_testing import every_interpreter, together
+from interpool_testing import every_interpreter
 from serving_client import Connect
 
 from interpool.native import InterpreterManager
@@ -92,26 +92,6 @@ def test_a_peer_that_does_not_read_holds_no_interpreter(
         pass
     for client in clients:
         assert client.read(2**24) == bytes(2**24)
-
-
-def test_fifty_connections_on_four_interpreters_each_get_their_own_answers(
-    connect: Connect, manager: InterpreterManager
-) -> None:
-    def talk(i: int) -> set[int]:
-        client = connect(worker=f"worker-{i}", affinity=f"model-{i % 5}")
-        served = {client.ask(otf.load(f"model-{i}"))["interpreter"]}
-        for k in range(8):
-            frame = otf.predict(b"%d %d" % (i, k) * (k + 1))
-            answer = client.ask(frame)
-            assert answer["worker"] == f"worker-{i}"
-            assert bytes.fromhex(answer["frame"]) == frame
-            assert bytes.fromhex(answer["load_command"]) == otf.load(f"model-{i}")
-            served.add(answer["interpreter"])
-        return served
-
-    served = together([lambda i=i: talk(i) for i in range(50)])  # type: ignore[misc]
-    with every_interpreter(manager) as sessions:
-        assert set().union(*served) == {session.interpreter_id for session in sessions}
 
 
 @pytest.mark.long

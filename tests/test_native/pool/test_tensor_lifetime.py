@@ -185,15 +185,6 @@ def test_many_threads_release_one_anothers_memory_without_deadlock(manager: Inte
     wait_for(lambda: outstanding(manager) <= before, "the interpreters' arrays to be freed")
 
 
-def test_memory_released_on_two_threads_at_once_is_freed_once(session: InterpreterSession) -> None:
-    # The interpreter's tensor goes on this thread, and its share of the host's memory
-    # on the interpreter's own, at about the same time.
-    tensor = torch.ones(10)
-    for _ in range(1000):
-        assert session.from_value(tensor).to_value().shape == (10,)
-    assert tensor.sum().item() == 10
-
-
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_crossings() -> None:
     done = run_program("""

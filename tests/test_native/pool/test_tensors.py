@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -332,25 +333,24 @@ class Subclass(torch.Tensor):
     pass
 
 
-def _odd_tensors() -> dict[str, tuple[Any, str]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {
-            "mkldnn": (torch.eye(3).to_mkldnn(), "opaque.*to_dense"),
-            "zero": (torch._efficientzerotensor(3), "zero.*clone"),
-            "jagged": (
-                torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-                "NestedTensor",
-            ),
-            "subclass": (torch.ones(2).as_subclass(Subclass), "Subclass"),
-        }
+# Made by the test only: the first jagged one imports torch._dynamo and sympy.
+ODD: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
+    "mkldnn": (lambda: torch.eye(3).to_mkldnn(), "opaque.*to_dense"),
+    "zero": (lambda: torch._efficientzerotensor(3), "zero.*clone"),
+    "jagged": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "NestedTensor",
+    ),
+    "subclass": (lambda: torch.ones(2).as_subclass(Subclass), "Subclass"),
+}
 
 
-ODD = _odd_tensors()
-
-
-@pytest.mark.parametrize(("tensor", "named"), ODD.values(), ids=ODD.keys())
-def test_a_tensor_of_another_kind_is_refused(session: InterpreterSession, tensor: Any, named: str) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("make", "named"), ODD.values(), ids=ODD.keys())
+def test_a_tensor_of_another_kind_is_refused(
+    session: InterpreterSession, make: Callable[[], torch.Tensor], named: str
+) -> None:
+    tensor = make()
     with pytest.raises(ConversionError, match=named):
         session.from_value({"x": [tensor]})
 
@@ -370,3 +370,33 @@ def test_a_tensor_of_another_kind_is_refused_on_the_way_back(
     source = f"import torch, warnings; warnings.simplefilter('ignore'); value = [{expression}]"
     with pytest.raises(ConversionError, match=named):
         Code(session, source)["value"].to_value()
+
+
+IMPORTS = """
+import builtins
+
+import torch
+
+imported, plain = [], builtins.__import__
+
+def begin():
+    def noted(name, *rest):
+        imported.append(name)
+        return plain(name, *rest)
+
+    builtins.__import__ = noted
+
+def end():
+    builtins.__import__ = plain
+    return imported
+
+def first(x, *rest): return x
+"""
+
+
+def test_a_tensor_crosses_without_an_import(session: InterpreterSession) -> None:
+    code = Code(session, IMPORTS)
+    code.call("begin")
+    answer = code.call("first", torch.ones(2), torch.nn.Parameter(torch.ones(2)))
+    assert code.call("end") == []
+    assert answer.tolist() == [1, 1]

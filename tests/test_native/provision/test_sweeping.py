@@ -190,11 +190,46 @@ def test_copies_that_were_prepared_stay_as_long_as_their_file_names_them(
     keep_for(the_set(cache), file)  # once is enough
     give_up()
     age_all(cache)
-    assert sweep(cache, 0) == []
+    sweep(cache, 0)
+    assert all(map(os.path.exists, copies))
     assert [each.prepared for each in inventory(cache)] == [(str(file),)]
     file.write_text("others")
     assert [each.prepared for each in inventory(cache)] == [()]
     assert len(sweep(cache, DAYS_14)) == 1
+
+
+def test_copies_that_were_not_prepared_are_removed_from_a_set_that_was(
+    cache: Path, extension: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copy2(ORIGINAL, tmp_path / "_other.so"))
+    prepared = provision.private_copy(str(extension), 0)
+    file = tmp_path / "prepared.txt"
+    file.write_text("copy\t0\t" + "\t".join([str(extension), *prepared]) + "\n")
+    provision.keep_for(file)
+    unprepared = [provision.private_copy(str(each), slot)[1] for each, slot in [(other, 0), (extension, 1)]]
+    give_up()
+    age_all(cache)
+    gone = sweep(cache, DAYS_14)
+    assert all(map(os.path.exists, prepared))
+    assert not any(map(os.path.exists, unprepared))
+    assert "0001" in {path.name for path in gone}
+
+
+def test_all_copies_stay_while_the_file_that_names_some_cannot_be_read(
+    cache: Path, extension: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provision.private_copy(str(extension), 0)
+    file = tmp_path / "prepared.txt"
+    file.write_text("a file of another user")
+    provision.keep_for(file)
+    give_up()
+    age_all(cache)
+
+    def unreadable(path: Path, **_: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    assert sweep(cache, DAYS_14) == []
 
 
 def test_a_note_that_cannot_be_made_says_what_to_do(cache: Path) -> None:
@@ -313,8 +348,12 @@ def test_copies_that_were_prepared_stay_when_their_original_has_changed(
     provision.keep_for(file)
     give_up()
     os.utime(extension, (1, 1))
+    unprepared = provision.private_copy(str(extension), 0)[1]
+    give_up()
+    os.utime(extension, (3, 3))
     provision.private_copy(str(extension), 0)  # makes a template, and removes what is of no use any more
     assert all(map(os.path.exists, copies))
+    assert not os.path.exists(unprepared)
     file.unlink()
     give_up()
     os.utime(extension, (2, 2))

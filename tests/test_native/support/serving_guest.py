@@ -87,6 +87,12 @@ def answer(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]
     return bytes(create_predict_response([], {}, worker, 200)), True
 
 
+@service
+def echo(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
+    """An answer whose one prediction is the message."""
+    return bytes(create_predict_response([frame], {0: "request-0"}, worker, 200)), True
+
+
 def loop_for_ever() -> None:
     while True:
         pass

@@ -18,5 +18,5 @@ class Service:
         self.model = build(os.environ["SERVING_MODEL"])
 
     @bentoml.api  # type: ignore[untyped-decorator]
-    def predict(self, x: list[float], who: bool = False) -> dict[str, Any]:
-        return self.model.answer({"x": x, "who": who})
+    def predict(self, x: list[float], data: str = "", who: bool = False) -> dict[str, Any]:
+        return self.model.answer({"x": x, "data": data, "who": who})

@@ -1,7 +1,7 @@
 """A model of the serving benchmark as Ray Serve's documentation has it served. Runs where Ray is installed.
 
-Each line of its input is a number of replicas, to which the running application is scaled, or ``another``:
-another application with the model, at ``/another``, until a line ``no other``. Its end is the end.
+Each line of its input is a name and a number of replicas: an application with the model, at ``/NAME``, is
+deployed, scaled, or with none of them removed. The input's end is the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ray
 from ray import serve
 from starlette.requests import Request
 
-from benchmarks.serving.models import build
+from benchmarks.serving.models import BATCH_DELAY_MS, MODELS, build
 
 # A part of a core each, as the documentation does where there are to be more replicas than cores.
 CPUS = (os.cpu_count() or 1) / (int(os.environ["SERVING_MOST"]) + 2)
@@ -25,25 +25,29 @@ class Model:
     def __init__(self, name: str) -> None:
         self.model = build(name)
 
+        self.batch = self.model.batch
+
+    @serve.batch(  # type: ignore[untyped-decorator]
+        max_batch_size=MODELS[os.environ["SERVING_MODEL"]].batch, batch_wait_timeout_s=BATCH_DELAY_MS / 1000
+    )
+    async def answer_all(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return self.model.answer_all(requests)
+
     async def __call__(self, request: Request) -> dict[str, Any]:
-        return self.model.answer(await request.json())
-
-
-def run(replicas: int, name: str = "default", path: str = "/predict") -> None:
-    application = Model.options(num_replicas=replicas).bind(os.environ["SERVING_MODEL"])
-    serve.run(application, name=name, route_prefix=path)
+        asked = await request.json()
+        answer: dict[str, Any] = await self.answer_all(asked) if self.batch > 1 else self.model.answer(asked)
+        return answer
 
 
 if __name__ == "__main__":
     ray.init(include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": int(os.environ["SERVING_PORT"])})
-    run(int(os.environ["SERVING_WORKERS"]))
     for line in sys.stdin:
-        if line == "another\n":
-            run(1, "another", "/another")
-        elif line == "no other\n":
-            serve.delete("another")
+        name, replicas = line.split()
+        if replicas == "0":
+            serve.delete(name)
         else:
-            run(int(line))
+            application = Model.options(num_replicas=int(replicas)).bind(os.environ["SERVING_MODEL"])
+            serve.run(application, name=name, route_prefix=f"/{name}")
     serve.shutdown()
     ray.shutdown()

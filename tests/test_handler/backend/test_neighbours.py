@@ -1,0 +1,76 @@
+"""What ends late in one model meets no neighbour, and no other client."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from ordinary_models import ANSWERS, Worker
+
+from interpool.native import InterpreterManager
+
+STREAMS = """
+import threading
+from ts.handler_utils.utils import send_intermediate_predict_response
+
+RELEASED, SAID = threading.Event(), []
+
+def late(request, context):
+    RELEASED.wait()
+    try:
+        send_intermediate_predict_response(["a late part"], {0: request}, "", 200, context)
+    except OSError as error:
+        SAID.append(str(error))
+
+def handle(data, context):
+    if data is None:
+        return None
+    if data[0]["body"] == b"first":
+        global THREAD
+        THREAD = threading.Thread(target=late, args=(context.request_ids[0], context))
+        THREAD.start()
+        return ["answered"]
+    RELEASED.set()
+    THREAD.join()
+    return [SAID[0]]
+"""
+
+
+def test_a_late_part_of_a_streamed_answer_reaches_no_other_client(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(closing(Worker(manager, tmp_path / "streams", STREAMS))) for _ in range(2)
+        )
+        assert first.ask(b"first") == "answered"
+        said = second.ask(b"second")
+        assert said.endswith("has its answer already: this part is late")
+        assert second.ask(b"third") == said
+
+
+CACHES = """
+import os, shutil, weakref
+class Keeper(dict): pass  # of modules
+keeper = Keeper()
+keeper["itself"] = keeper
+os.makedirs("cache")
+FINALIZER = weakref.finalize(keeper, shutil.rmtree, "cache")
+"""
+
+
+def test_what_runs_when_a_model_is_unloaded_is_in_no_neighbours_directory(
+    manager: InterpreterManager, tmp_path: Path
+) -> None:
+    """Its own directory is gone."""
+    with ExitStack() as stack:
+        gone = Worker(manager, tmp_path / "gone", f"{CACHES}def answer(): return 'gone'\n{ANSWERS}")
+        gone.close()
+        code = f"import os\nos.makedirs('cache')\ndef answer(): return str(os.path.isdir('cache'))\n{ANSWERS}"
+        stays = stack.enter_context(closing(Worker(manager, tmp_path / "stays", code)))
+        shutil.rmtree(tmp_path / "gone")
+        with manager.acquire_session() as session:
+            sweeps = session.global_("sys", "modules")["interpool.handler.backend.loaded_models"]
+            session.global_("builtins", "setattr")(sweeps, "_next_sweep", 0.0)
+        assert [stays.ask() for _ in range(2)] == ["True"] * 2
