@@ -122,11 +122,17 @@ def lives_in(directory: Path) -> bool:
     return False
 
 
-def remove_ended(directory: Path) -> None:
-    """Remove this user's homes there whose servers have ended."""
+def remove_ended(directory: Path, own: Path | None = None) -> None:
+    """Remove this user's homes there whose servers have ended.
+
+    Args:
+        directory: of the homes.
+        own: the home whose server the caller knows to have ended. If a host has made it again, it is removed
+            although it has no file to hold.
+    """
     for home in _homes(directory):
         with _ended(home) as has_ended:
-            if has_ended:
+            if has_ended or (home == own and not (home / IN_HOME).exists()):
                 shutil.rmtree(home, ignore_errors=True)
 
 

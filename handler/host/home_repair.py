@@ -49,4 +49,4 @@ class ServerHome:
         if self._is_ours:
             from interpool.handler.frontend.server_home import remove_ended
 
-            remove_ended(self._home.parent)
+            remove_ended(self._home.parent, own=self._home)

@@ -508,7 +508,8 @@ class PoolHost:
             self._models.forget()
             self._failing.forget_gone()
             self._apart.forget_models()
-            self._home.look()
+            if not self._server_is_gone:  # else its launcher may be removing the home
+                self._home.look()
             rotated_log.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
