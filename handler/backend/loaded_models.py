@@ -72,7 +72,7 @@ class LoadedModel:
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
         traces: what it left that other models would meet, for people.
-        first_calls: how many of its next calls are followed by a thorough check for traces.
+        first_calls: after how many of its next calls a thorough check for traces is due.
     """
 
     service: Service

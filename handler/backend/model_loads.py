@@ -96,7 +96,7 @@ def model_of(key: ModelKey, token: WorkerToken) -> LoadedModel:
     return model
 
 
-def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str]:
+def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str] | None:
     """Load a model for a worker.
 
     Args:
@@ -105,7 +105,8 @@ def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str]:
 
     Returns:
         Why it cannot be loaded in this interpreter, "" if it was; why it must have interpreters of its
-        own, "" if it need not; what became of its weights.
+        own, "" if it need not; what became of its weights. None: it must be tried in another interpreter, as
+        another model has changed this one.
     """
     token = WorkerToken.of_text(worker)
     if isinstance(source, int):
@@ -118,8 +119,8 @@ def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str]:
         except LoadError as error:
             report_lost_device(token)
             return error.unnamed or error.text, error.conflict, ""
-        except Elsewhere as error:
-            return str(error), str(error), ""
+        except Elsewhere:
+            return None
         return "", model.traces, model.weights
 
 
@@ -137,6 +138,8 @@ def warm(worker: str, load_command: bytes) -> bool:
     with stdio.to_worker(token.stdout, token.stderr, token.model_dir):
         try:
             model_of(ModelKey.of_worker(bytes(load_command), token), token)
+        except Elsewhere:
+            return False
         except LoadError:
             report_lost_device(token)
             return False
@@ -164,7 +167,8 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
     take_refusals()
     take_conflict(request.model_dir)
     conflict = ""
-    neighbours.watch(token)
+    if not neighbours.watch(token):
+        raise Elsewhere
     began = time.monotonic()
     if token.failed_load >= 0:  # a call of the worker's waits for this load
         report(token, "loading", model=name)
@@ -183,10 +187,10 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
         logger.exception("Load model %s failed with %d: %s", name, code, text)
-        if found := neighbours.check(request.model_dir, token, thoroughly=True):
+        if found := neighbours.check_load(request.model_dir, token):
             _interpool.retire_interpreter()  # no other model may meet what the load left
             if request.model_dir not in found:
-                raise Elsewhere(f"it could not be loaded beside a model of which {found}") from None
+                raise Elsewhere from None
         if conflict := conflict or take_conflict(request.model_dir):  # other interpreters may load it
             raise LoadError(503, text, conflict) from None
         report(token, "load_failed", text, began, model=name)
@@ -194,7 +198,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
     service: Any = model.service
     service._entry_point = noting(service._entry_point)  # TorchServe's Service keeps what this raises
     report(token, "loaded", began=began, model=name)
-    found = neighbours.check(request.model_dir, token, thoroughly=True)
+    found = neighbours.check_load(request.model_dir, token)
     return replace(model, traces=found.get(request.model_dir, ""))
 
 

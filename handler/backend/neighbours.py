@@ -15,40 +15,70 @@ from interpool.native.inside.rebinding import Neighbourhood
 _neighbourhood = Neighbourhood()
 _last: WorkerToken | None = None  # of the worker whose frame was answered last
 _served: dict[str, WorkerToken] = {}  # models that ran since the last thorough check, by directory
+_is_due = False  # a thorough check, before another model meets this interpreter
 _unwatched: set[str] = set()  # directories of models whose traces do not count
 _has_one_model = False  # no other model meets its traces
-_START_S = 0.1  # in which threads that a load has started begin to wait
-_MOMENT_S = 0.01  # in which threads that have worked for a call do
+_START_S = 0.1  # in which threads that a load or a first call has started begin to wait
+_MOMENT_S = 0.01  # in which threads that have worked for another call do
 
 
-def watch(token: WorkerToken) -> None:
-    """Note the present environment. Call before a worker's model is loaded."""
+def watch(token: WorkerToken) -> bool:
+    """Note the present environment. Call before a worker's model is loaded.
+
+    Returns:
+        Whether the model can be loaded here. It cannot if another model has changed what it uses.
+    """
+    if is_touched_by_another(token):
+        return False
     if not token.unwatched:
         _neighbourhood.begin()
+    return True
 
 
 def is_touched_by_another(token: WorkerToken) -> bool:
-    """Return whether the model that was called before this worker's has changed what this one uses."""
+    """Return whether the models that ran before this worker's have changed what this one uses.
+
+    No other model meets such a change from now on. A thorough check takes long. So it runs here, and not
+    after the call that it is for: a model that has the interpreter to itself never waits for one.
+    """
     global _last
     before, _last = _last, token
     if before is None or _has_one_model or before.model_dir == token.model_dir:
         return False
     reason = _neighbourhood.look(at_once=True)
     if not before.unwatched:
-        reason = reason or model_threads.at_work(before.model_dir, _MOMENT_S)
-    if not reason or before.unwatched:
-        return False
-    give_to({before.model_dir: before}, reason)
-    return True
+        reason = reason or model_threads.at_work(before.model_dir, _START_S if _is_due else _MOMENT_S)
+    if reason and not before.unwatched:
+        give_to({before.model_dir: before}, reason)
+        return True
+    is_due = _served and (_is_due or _neighbourhood.thorough_look_is_due)
+    return bool(is_due and _check_thoroughly())
 
 
-def check(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str]:
-    """Find what models have left here since the last check. No other model meets it from now on.
+def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:
+    """Note that a model was called, and find what it has replaced.
 
     Args:
         directory: of the model that is in place.
         token: of its worker.
-        thoroughly: whether everything is checked. It is from time to time in any case.
+        is_first: whether it is one of the model's first calls, which leave most.
+    """
+    global _is_due
+    if token.unwatched:
+        _unwatched.add(directory)
+    elif not _has_one_model:
+        _served[directory] = token
+        _is_due = _is_due or is_first
+        if reason := _neighbourhood.look():
+            give_to({directory: token}, reason)
+
+
+def check_load(directory: str, token: WorkerToken) -> dict[str, str]:
+    """Find what a load and the calls before it have left here. No other model meets it from now on.
+
+    Args:
+        directory: of the model that is in place.
+        token: of its worker.
 
     Returns:
         What was found, by the directories of the models that may have left it.
@@ -58,16 +88,20 @@ def check(directory: str, token: WorkerToken, thoroughly: bool) -> dict[str, str
     if _has_one_model or token.unwatched:
         return {}
     _served[directory] = token
-    thoroughly = thoroughly or _neighbourhood.thorough_look_is_due
-    if reason := _neighbourhood.look(at_once=thoroughly):
+    if reason := _neighbourhood.look(at_once=True):
         return give_to({directory: token}, reason)
-    if not thoroughly:
-        return {}
     if reason := model_threads.at_work(token.model_dir, _START_S):  # its threads meet no other view
         return give_to({directory: token}, reason)
+    return _check_thoroughly()
+
+
+def _check_thoroughly() -> dict[str, str]:
+    """Find what the models that ran since the last such check have left; see ``check_load``."""
+    global _is_due
     take_out()
     found, served = _neighbourhood.look_thoroughly(_unwatched), _served.copy()
     _served.clear()
+    _is_due = False
     if found is None:
         return {}
     authors = {

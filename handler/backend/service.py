@@ -138,7 +138,7 @@ class WorkerService:
         self._serve_apart(take_conflict(model.directory))
         is_first = model.first_calls > 0
         model.first_calls -= is_first
-        neighbours.check(model.directory, token, is_first)
+        neighbours.note_call(model.directory, token, is_first)
         return reply, True
 
     def _answers(self, request: str) -> bool:

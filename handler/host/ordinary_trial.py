@@ -141,7 +141,9 @@ class Trial:
                 contextlib.suppress(InterpreterRetiredError),  # another model's trial retired it
                 other.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session,
             ):
-                reason, apart = self._load(session)
+                if (outcome := self._load(session)) is None:
+                    continue
+                reason, apart = outcome
                 if reason:
                     reason += " (in a second interpreter of the process)"
                 break
@@ -152,9 +154,11 @@ class Trial:
         return reason
 
     def _load_in_any(self, tried: list[int]) -> tuple[str, str]:
-        with self._manager.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
-            tried.append(session.interpreter_id)
-            return self._load(session)
+        while True:
+            with self._manager.acquire_session(affinity=self._directory, call_limit=self._limit_s) as session:
+                if (outcome := self._load(session)) is not None:
+                    tried.append(session.interpreter_id)
+                    return outcome
 
     def _another(self, tried: list[int]) -> Any | None:
         """An interpreter that is none of these and no model's own, or None.
@@ -181,15 +185,21 @@ class Trial:
         except OSError as error:
             return not isinstance(error, BlockingIOError)
 
-    def _load(self, session: Any) -> tuple[str, str]:
-        """Load the model; why that cannot be, and why it needs interpreters of its own; "" if neither."""
+    def _load(self, session: Any) -> tuple[str, str] | None:
+        """Load the model; why that cannot be, and why it needs interpreters of its own; "" if neither.
+
+        None: another model has changed this interpreter, which no other model gets from now on.
+        """
         try_to_load = session.global_(SERVICE_MODULE, "try_to_load")
         source: int | bytes = b""
         if self._stream is not None:
             source = self._stream.fileno()
         elif self._channel is not None:
             source = self._channel.load_command
-        reason, apart, weights = try_to_load(self._token, source).to_value()
+        outcome = try_to_load(self._token, source).to_value()
+        if outcome is None:
+            return None
+        reason, apart, weights = outcome
         if not reason:
             logger.info("%s in interpreter %d: %s", self._directory, session.interpreter_id, weights)
         return " ".join(reason.split()), apart

@@ -36,7 +36,7 @@ globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # checks after a load: the load, and some calls
 LOOK_S = 0.5
-FIRST_CALLS = 2  # calls of a model in an interpreter, after each of which a thorough check runs
+FIRST_CALLS = 2  # of a model in an interpreter, after which no other model runs without a thorough check
 THOROUGH_S = 20.0  # seconds between later thorough checks; more if one takes long
 _PART = 0.002  # the share of time that thorough checks may take
 
@@ -105,8 +105,8 @@ class Neighbourhood:
     def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
         """Return what models have changed or left in the environment; None if nothing.
 
-        Call it after ``look``, while no model is active: after each load, successful or not, after the first
-        calls, and when it is due.
+        Call it after ``look``, while no model is active: after each load, successful or not, and if it is due
+        before another model runs.
 
         Args:
             passed_over: directories of models to ignore.

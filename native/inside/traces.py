@@ -7,7 +7,7 @@ Entries that the environment keeps per model are none: functools' caches, weak r
 class. Plain values have no owner, so ``source_traces`` reads what the model's sources set.
 
 ``native/cpp/slot/reach.cc`` follows the references. This takes tenths of a second if large libraries are
-loaded, so it runs after a load, after the first calls, and seldom later.
+loaded, so it runs after a load, once after each of the first calls, and seldom later.
 """
 
 from __future__ import annotations

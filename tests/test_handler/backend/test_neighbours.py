@@ -6,8 +6,10 @@ import shutil
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from ordinary_models import ANSWERS, Worker
+from extracted import extracted, token
+from ordinary_models import ANSWERS, Worker, command
 
+from interpool.handler.host.service_entry import SERVICE_MODULE
 from interpool.native import InterpreterManager
 
 STREAMS = """
@@ -74,3 +76,44 @@ def test_what_runs_when_a_model_is_unloaded_is_in_no_neighbours_directory(
             sweeps = session.global_("sys", "modules")["interpool.handler.backend.loaded_models"]
             session.global_("builtins", "setattr")(sweeps, "_next_sweep", 0.0)
         assert [stays.ask() for _ in range(2)] == ["True"] * 2
+
+
+LEAVES = f"""
+import json
+class Thing: pass
+put = setattr  # its source shows nothing
+def answer():
+    put(json, "left", Thing())
+    return "left"
+{ANSWERS}"""
+MEETS = f"import json\ndef answer(): return str(hasattr(json, 'left'))\n{ANSWERS}"
+
+
+def test_what_a_call_leaves_is_searched_for_before_a_neighbour_runs_and_not_before_the_call_is_answered(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        neighbour = stack.enter_context(closing(Worker(manager, tmp_path / "neighbour", MEETS)))
+        leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", LEAVES)))
+        assert [leaves.ask() for _ in range(2)] == ["left"] * 2
+        assert _owners(manager) == [None]
+        assert neighbour.ask() == "False"
+        assert str(tmp_path / "leaves") in _owners(manager)
+
+
+def test_what_a_call_has_left_is_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", LEAVES)))
+        assert leaves.ask() == "left"
+        (extracted(tmp_path / "ahead") / "handler.py").write_text(MEETS)
+        worker = token(ordinary=True, model_dir=str(tmp_path / "ahead")).as_text()
+        with manager.acquire_session() as session:
+            warm = session.global_(SERVICE_MODULE, "warm")
+            assert warm(worker, command(tmp_path / "ahead")).to_value() is False
+        assert str(tmp_path / "leaves") in _owners(manager)
+
+
+def _owners(manager: InterpreterManager) -> list[str | None]:
+    return [one["owner"] for one in manager.stats()["interpreters"]]
