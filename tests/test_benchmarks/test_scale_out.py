@@ -20,11 +20,10 @@ def test_processes_and_a_pool_on_ray_are_asked_and_weighed(tmp_path: Path) -> No
         f"{kind}, {what}"
         for kind in ("processes", "pool")
         for what in (
-            f"{one}: by proxy, answers/s",
-            f"{one}: by handle, answers/s",
+            *(f"{one}: by {way}, answers/s" for way in ("Python proxy", "HAProxy", "handle")),
             *(f"{models}: {whose}, MB" for models in (one, many) for whose in ("replicas", "Ray's own")),
         )
     }
     for values in result["measured"].values():
         assert all(math.isfinite(value) and value > 0 for value in values), result["measured"]
-    assert len(result["bars"]) == 4
+    assert len(result["bars"]) == 5

@@ -1,9 +1,10 @@
 """Models on Ray Serve: a process for each copy, as its documentation has it, against a pool for all of them.
 
 Both have Ray's settings for throughput. Each turn starts a Ray of its own. Eight copies of the small model
-of the serving benchmark are asked through Ray's proxy and by a handle, by twice as many clients; then
-ten models with four copies each are weighed. A copy in a pool is a worker. Memory is proportional (PSS), of
-the replicas alone; Ray's own processes are counted apart. Every answer is checked.
+of the serving benchmark are asked by twice as many clients: through Ray's Python proxy, by a handle, and
+through Ray's HAProxy ingress. Then ten models with four copies each are weighed. A copy in a pool is a
+worker. Memory is proportional (PSS), of the replicas alone; Ray's own processes are counted apart. Every
+answer is checked.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from benchmarks.shared import checkout, http_load, report
 from benchmarks.shared.others import Others, doubt
 
 KINDS = PROCESSES, POOL = "processes", "pool"
+PROXIES = PYTHON, HAPROXY = "Python proxy", "HAProxy"
 PATIENCE_S = 1200.0
+JSON = "application/json"
 
 
 class OnRay(frameworks.OnTold):
-    """A Ray with so many models and copies of each."""
+    """A Ray with so many models and copies of each, behind one of its proxies."""
 
-    def __init__(self, kind: str, models: int, copies: int, archive: Path) -> None:
+    def __init__(self, kind: str, models: int, copies: int, archive: Path, proxy: str = PYTHON) -> None:
         super().__init__(
             checkout.program("scale_out.program"),
             {
@@ -43,6 +46,7 @@ class OnRay(frameworks.OnTold):
                 "SCALE_ARCHIVE": str(archive),
                 "INTERPOOL_ORDINARY_ARCHIVES": "pool",
                 "RAY_AUTH_MODE": "disabled",
+                "RAY_SERVE_ENABLE_HA_PROXY": str(int(proxy == HAPROXY)),
                 "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
                 "RAY_USAGE_STATS_ENABLED": "0",
                 "RAY_raylet_start_wait_time_s": "300",
@@ -105,6 +109,7 @@ def main() -> None:
         sys.exit("Ray is missing: pip install 'interpool[ray]'")
     clients = 2 * options.copies
     one, many = f"{options.copies} copies", f"{options.models} models with {options.copies_each}"
+    body = json.dumps(REQUEST).encode()
     measured: dict[str, list[float]] = {}
     others: list[float] = []
 
@@ -115,20 +120,22 @@ def main() -> None:
         archive = frameworks.archive("small", hermetic=True, store=Path(folder))
         for number in range(options.rounds):
             for kind in KINDS[:: 1 if number % 2 == 0 else -1]:
-                with OnRay(kind, 1, options.copies, archive).running() as running:
-                    (url,) = running.urls
-                    expected = right_answer("small", url)
-                    running.by_handle(1, clients)  # warms
-                    watched = Others(running.processes())
-                    body = json.dumps(REQUEST).encode()
-                    met = http_load.measure(url, body, "application/json", expected, clients, options.seconds)
-                    if met.wrong:
-                        raise RuntimeError(met.wrong)
-                    note(kind, f"{one}: by proxy, answers/s", met.rate)
-                    note(kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients))
-                    others.append(watched.cores())
-                    for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
-                        note(kind, f"{one}: {whose}, MB", size)
+                for proxy in PROXIES:
+                    with OnRay(kind, 1, options.copies, archive, proxy).running() as running:
+                        (url,) = running.urls
+                        expected = right_answer("small", url)
+                        running.by_handle(1, clients)  # warms
+                        watched = Others(running.processes())
+                        met = http_load.measure(url, body, JSON, expected, clients, options.seconds)
+                        if met.wrong:
+                            raise RuntimeError(met.wrong)
+                        note(kind, f"{one}: by {proxy}, answers/s", met.rate)
+                        if proxy == PYTHON:  # the rest does not depend on it
+                            rate = running.by_handle(options.seconds, clients)
+                            note(kind, f"{one}: by handle, answers/s", rate)
+                            for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+                                note(kind, f"{one}: {whose}, MB", size)
+                        others.append(watched.cores())
                 with OnRay(kind, options.models, options.copies_each, archive).running() as running:
                     for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
                         note(kind, f"{many}: {whose}, MB", size)
@@ -145,7 +152,8 @@ def main() -> None:
         [
             bar(f"{one}: replicas, MB", 1 / 0.35, of_processes=True),
             bar(f"{many}: replicas, MB", 1 / 0.15, of_processes=True),
-            bar(f"{one}: by proxy, answers/s", 1.0, of_processes=False),
+            bar(f"{one}: by {PYTHON}, answers/s", 1.0, of_processes=False),
+            bar(f"{one}: by {HAPROXY}, answers/s", 2.0, of_processes=False),
             bar(f"{one}: by handle, answers/s", 2.0, of_processes=False),
         ],
         doubt(others),
