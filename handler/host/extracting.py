@@ -13,13 +13,15 @@ from pathlib import Path
 
 from interpool.archiver_ext.mar.reading import MEMBER_LIMIT, tgz_members
 from interpool.handler.errors import ServeError
-from interpool.handler.frontend.shim import HANDLER_STEM
+from interpool.handler.frontend.held import unheld
+from interpool.handler.frontend.shim import HANDLER_STEM, hold
 from interpool.handler.torchserve import MANIFEST
 from interpool.native.errors import ArchiveError
 
 PACKAGE = ".ptpkg"  # the suffix of a hermetic archive that is in no .mar
 _REMEDY = "Make one with `interpool archive`, or torch-model-archiver"
 _GZIP = b"\x1f\x8b"  # how such a file begins
+_PREFIX = "interpool-extracted-"
 
 
 class _NoArchive(Exception):
@@ -40,20 +42,46 @@ def extracted(mar: Path) -> Iterator[Path]:
     if mar.is_dir():
         yield mar.resolve()
         return
-    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as target:
+    with temporary_folder() as target:
         try:
-            _extract(mar, Path(target))
+            _extract(mar, target)
         except Exception as error:  # noqa: BLE001 - each format and compression has its own
             reason = error.message if isinstance(error, ArchiveError) else str(error)
             reason = reason.removeprefix(str(mar)).partition("\n")[0].strip(": ")
             if isinstance(error, zipfile.BadZipFile):
                 reason += ": it is damaged, copy it again"
             raise ServeError(f"{mar} is not an archive of TorchServe's: {reason}. {_REMEDY}") from None
-        places = (Path(target), *sorted(path for path in Path(target).iterdir() if path.is_dir()))
+        places = (target, *sorted(path for path in target.iterdir() if path.is_dir()))
         found = [place for place in places if (place / MANIFEST).is_file()]
         if not found:
             raise ServeError(f"{mar} holds no {MANIFEST}, so it is no archive of TorchServe's. {_REMEDY}")
         yield found[0]
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new temporary directory for an archive, which is removed at the end of the ``with`` block.
+
+    Those of this user's processes that were killed are removed first.
+
+    Raises:
+        OSError: none can be made.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), unheld(left) as is_free:
+            if is_free and left.stat().st_uid == os.getuid():
+                shutil.rmtree(left, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        while True:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX))
+            try:
+                stack.callback(os.close, hold(folder))
+            except FileNotFoundError:  # another process has just removed it
+                continue
+            except OSError:  # its file system has no locks; so no process removes it
+                pass
+            break
+        yield Path(folder)
 
 
 def _extract(mar: Path, directory: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from interpool.handler.errors import ServeError
+from interpool.handler.host.extracting import temporary_folder
 
 
 def shown(where: str) -> str:
@@ -37,8 +37,8 @@ def fetched(where: str) -> Iterator[Path]:
     if parts.scheme == "file":
         yield Path(unquote(parts.path))
         return
-    with tempfile.TemporaryDirectory(prefix="interpool-mar-") as folder:
-        target = Path(folder) / Path(parts.path).name
+    with temporary_folder() as folder:
+        target = folder / Path(parts.path).name
         try:
             import fsspec
 

@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -19,6 +21,16 @@ from stock_archiver import wrap
 from interpool.handler.errors import ServeError
 from interpool.handler.run.archives import opened
 from interpool.handler.run.options import Options
+
+SERVES = """
+import sys
+from pathlib import Path
+from interpool.handler.run.archives import opened
+from interpool.handler.run.options import Options
+with opened("ordinary", Path(sys.argv[1]), Options()) as archive:
+    print(archive.files.model_dir, flush=True)
+    input()
+"""
 
 
 @pytest.fixture
@@ -55,6 +67,27 @@ def test_a_hermetic_archive_is_left_to_the_load_which_checks_it(
     package = build_archive(tmp_path / "unsigned.ptpkg", tmp_path / "canary")
     with opened("unsigned", package, Options()) as archive:
         assert archive.name == "unsigned"
+
+
+def test_what_a_killed_server_had_extracted_goes_at_the_next_start(
+    ordinary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    command = [sys.executable, "-c", SERVES, ordinary]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        theirs = Path(server.stdout.readline().decode().strip())
+        with opened("ordinary", ordinary, Options()) as archive:
+            assert theirs.is_dir()  # while its server lives
+            server.kill()
+            server.wait()
+            with opened("another", ordinary, Options()):
+                assert not theirs.exists()
+            assert Path(archive.files.model_dir).is_dir()
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "team/price", 7])
