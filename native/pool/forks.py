@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+from interpool.native._native import MovableObject
 from interpool.native.errors import SessionError
 
 _process = 0  # the id of the one that opened a pool; 0: none did
@@ -12,7 +14,19 @@ _process = 0  # the id of the one that opened a pool; 0: none did
 def note_process() -> None:
     """Note that this process opens pools."""
     global _process
+    if not _process:
+        os.register_at_fork(after_in_child=_refuse_calls)
     _process = os.getpid()
+
+
+def _refuse_calls() -> None:
+    """Have all uses of movable objects raise in this process, which was just forked."""
+    for name in ("__call__", "call", "call_kwargs", "acquire_session"):
+        setattr(MovableObject, name, _refused)
+
+
+def _refused(*_args: Any, **_kwargs: Any) -> None:
+    refuse_in_fork()
 
 
 def is_forked() -> bool:

@@ -35,6 +35,8 @@ def test_a_forked_process_is_refused_the_pool_and_the_parent_goes_on() -> None:
                 faulthandler.dump_traceback_later(60, exit=True)
                 uses = [
                     lambda: asyncio.run(ask()),
+                    lambda: model(torch.ones(2)),
+                    model.acquire_session,
                     manager.acquire_session,
                     instance.acquire_session,
                     lambda: manager.create_movable(1),
@@ -47,4 +49,4 @@ def test_a_forked_process_is_refused_the_pool_and_the_parent_goes_on() -> None:
         """
     )
     assert_clean(done)
-    assert done.stdout == f"{['SessionError'] * 6}\n4 torch.Size([2])\n"
+    assert done.stdout == f"{['SessionError'] * 8}\n4 torch.Size([2])\n"
