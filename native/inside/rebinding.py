@@ -229,7 +229,7 @@ class Neighbourhood:
         site = _site(now)
         if site == _MOCKS:
             return True
-        if site.split(".")[0] == _OURS or site in fresh:
+        if site.split(".")[0] == _OURS or site in fresh or _is_of_cython(now):
             return False
         is_itself = site in self._modules and site.split(".")[0] == name.split(".", maxsplit=1)[0]
         there = getattr(self._modules.get(site), getattr(now, "__name__", ""), None)
@@ -249,6 +249,18 @@ def _is_compiled_by_itself(function: FunctionType) -> bool:
     file = function.__code__.co_filename
     library = function.__module__.partition(".")[0]
     return file.startswith("<") and not file.startswith(_PACKAGED) and library in _WORDS.findall(file)
+
+
+def _is_of_cython(value: object) -> bool:
+    """Return whether it is the ``inspect.isgenerator`` with which Cython's modules, as catboost, replace it.
+
+    Its globals have no ``__name__``. It differs from the function that it calls for Cython's generators only.
+    """
+    return (
+        isinstance(value, FunctionType)
+        and "__name__" not in value.__globals__
+        and "_cython_generator_types" in vars(value)
+    )
 
 
 def _is_below(path: str, directories: Collection[str]) -> bool:

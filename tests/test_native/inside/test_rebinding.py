@@ -56,6 +56,7 @@ def _found(session: InterpreterSession, code: str) -> str:
         ("del neighbour.f", "neighbour.f"),
         ("neighbour.f = json.dumps", "neighbour.f"),
         ("neighbour.f = functools.partial(neighbour.f)", "neighbour.f"),
+        ("def f(): pass\nf._cython_generator_types = set()\nneighbour.f = f", "neighbour.f"),
         ("neighbour.C.m = lambda self: 1", "neighbour.C.m"),
         ("class C(neighbour.C): pass\nneighbour.C = C", "neighbour.C"),
         ("mock.patch('neighbour.f').start()", "neighbour.f"),
@@ -96,6 +97,11 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         (
             "library = module('library', 'class C: hook = None')\n"
             "class Own(library.C):\n    def m(self): pass\nlibrary.C.hook = Own()"
+        ),
+        # As Cython's modules do, in globals without a name.
+        (
+            "exec('def wrap(was):\\n    def f(): return was()\\n    f._cython_generator_types = set()\\n"
+            "    return f\\nneighbour.f = wrap(neighbour.f)', {'neighbour': neighbour})"
         ),
         "import torch.distributions as d\nclass Own(d.Normal):\n    def own(self): pass\nOwn(0.0, 1.0).own()",
         "class Net(neighbour.C):\n    def m(self): return 1\nNet().m()",
