@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from interpool_testing import Code
+from interpool_testing import Code, pool_of
 
 from interpool.native import InterpreterManager
 
@@ -14,11 +14,8 @@ with warnings.catch_warnings():
     import ts  # noqa: F401
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """One interpreter of the file's own: what its tests change there stays changed."""
-    with InterpreterManager(1) as pool:
-        yield pool
+# One interpreter of the file's own: what its tests change there stays changed.
+manager = pool_of(1)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import sentencepiece
 import tokenizers
 import torch
+from interpool_testing import pool_of
 from paths import EXTENSIONS
 from test_native.support.compile import build
 from test_native.support.interpool_testing import together
@@ -277,10 +277,7 @@ def reports(root: Path) -> dict[str, PackReport]:
         return dict(zip(SPECS, threads.map(one, SPECS), strict=True))
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[InterpreterManager]:
-    with InterpreterManager(2) as manager:
-        yield manager
+pool = pool_of(2)
 
 
 def answers(pool: InterpreterManager, report: PackReport, *args: Any) -> Any:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import otf
 import pytest
+from interpool_testing import pool_of
 from ordinary_models import ANSWERS, asked, loaded
 from waiting import wait_for
 
@@ -149,10 +150,7 @@ assert ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, FU
 }
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1, preload=[SERVICE_MODULE]) as pool:
-        yield pool
+manager = pool_of(1, preload=[SERVICE_MODULE])
 
 
 def _owner(manager: InterpreterManager, number: int) -> str | None:

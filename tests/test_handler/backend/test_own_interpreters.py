@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interpool_testing import Code
+from interpool_testing import Code, pool_of
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -22,10 +21,7 @@ def give(*directories):
 """
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1, preload=["interpool.handler.backend.service"]) as pool:
-        yield pool
+manager = pool_of(1, preload=["interpool.handler.backend.service"])
 
 
 def _given(manager: InterpreterManager, *directories: Path) -> tuple[str, str | None]:

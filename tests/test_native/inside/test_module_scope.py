@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interpool_testing import Code
+from interpool_testing import Code, pool_of
 
 from interpool.native import InterpreterManager, InterpreterSession
 from interpool.native.errors import RemoteError
@@ -72,11 +72,8 @@ class Scopes:
         self._code.call("close")
 
 
-@pytest.fixture(scope="module")
-def fresh() -> Iterator[InterpreterManager]:
-    """An interpreter that has imported nothing for other tests: what was there before any scope counts."""
-    with InterpreterManager(1) as pool:
-        yield pool
+# An interpreter that has imported nothing for other tests: what was there before any scope counts.
+fresh = pool_of(1)
 
 
 @pytest.fixture

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 from archives import build_package
-from interpool_testing import Code
+from interpool_testing import Code, pool_of
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterSession
 from interpool.native.errors import RemoteError
 
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    with InterpreterManager(1) as pool:
-        yield pool
+manager = pool_of(1)
 
 
 # What registers runs inside only, and not where the archive is made.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from interpool_testing import MAKE_MODULE
+from interpool_testing import MAKE_MODULE, pool_of
 
-from interpool.native import InterpreterManager, InterpreterSession
+from interpool.native import InterpreterSession
 
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """Of its own: what is done in it stays done."""
-    with InterpreterManager(1) as pool:
-        yield pool
+# Of its own: what is done in it stays done.
+manager = pool_of(1)
 
 
 CODE = (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import third_party_guest
-from interpool_testing import Code, every_interpreter, together
+from interpool_testing import Code, every_interpreter, pool_of, together
 
 from interpool.native import InterpreterManager
 
@@ -17,11 +16,8 @@ SLOW = ["sklearn", "cv2", "transformers"]
 LIBRARIES = [each for each in third_party_guest.LIBRARIES if each not in SLOW]
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """Interpreters of this file's own: what is imported here would make collections long in others' tests."""
-    with InterpreterManager(SOME) as pool:
-        yield pool
+# Interpreters of this file's own: what is imported here would make collections long in others' tests.
+manager = pool_of(SOME)
 
 
 @pytest.mark.parametrize(

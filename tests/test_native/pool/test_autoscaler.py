@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from archives import build_scale
-from interpool_testing import Code, every_interpreter, together
+from interpool_testing import Code, every_interpreter, pool_of, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -30,10 +29,7 @@ def compute(seconds):
 """
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[InterpreterManager]:
-    with InterpreterManager(MIN_SIZE, max_size=MAX_SIZE, park_after=PARK_AFTER_S) as manager:
-        yield manager
+pool = pool_of(MIN_SIZE, max_size=MAX_SIZE, park_after=PARK_AFTER_S)
 
 
 @pytest.fixture

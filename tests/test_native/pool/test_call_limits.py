@@ -16,14 +16,7 @@ from typing import Any
 import pytest
 import torch
 from archives import build_package
-from interpool_testing import (
-    HOLD_THE_GIL,
-    Code,
-    Gate,
-    Sign,
-    every_interpreter,
-    nobody_leases,
-)
+from interpool_testing import HOLD_THE_GIL, Code, Gate, Sign, every_interpreter, nobody_leases, pool_of
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -91,11 +84,8 @@ def pool() -> Iterator[InterpreterManager]:
         assert not retired(manager)
 
 
-@pytest.fixture(scope="module")
-def losing() -> Iterator[InterpreterManager]:
-    """Where calls do not come back: the pool that loses its interpreters."""
-    with InterpreterManager(2, grace=SHORT_GRACE_S) as manager:
-        yield manager
+# Where calls do not come back: the pool that loses its interpreters.
+losing = pool_of(2, grace=SHORT_GRACE_S)
 
 
 def is_whole(manager: InterpreterManager) -> bool:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import otf
-import pytest
+from interpool_testing import pool_of
 from serving_client import Client, Connect
 
 from interpool.native import InterpreterManager
 
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """One interpreter, so that every connection is answered there."""
-    with InterpreterManager(1) as pool:
-        yield pool
+# One interpreter, so that every connection is answered there.
+manager = pool_of(1)
 
 
 def _number(manager: InterpreterManager, model: str) -> int:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import otf
-import pytest
-from interpool_testing import Gate
+from interpool_testing import Gate, pool_of
 from serving_client import Client
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
 
-
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """A pool of its own: some calls cost an interpreter."""
-    with InterpreterManager(2) as pool:
-        yield pool
+# A pool of its own: some calls cost an interpreter.
+manager = pool_of(2)
 
 
 def _state(manager: InterpreterManager, state: str) -> int:

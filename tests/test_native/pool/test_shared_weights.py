@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interpool_testing import assert_clean, every_interpreter, run_program, together
+from interpool_testing import assert_clean, every_interpreter, pool_of, run_program, together
 from mappings import Mapping, mappings
 from waiting import wait_for
 
@@ -37,11 +37,8 @@ def in_each(
     return found
 
 
-@pytest.fixture(scope="module")
-def manager() -> Iterator[InterpreterManager]:
-    """Interpreters of this file's own: whoever shares looks through all that has been imported there."""
-    with InterpreterManager(SOME + 1) as pool:
-        yield pool
+# Interpreters of this file's own: whoever shares looks through all that has been imported there.
+manager = pool_of(SOME + 1)
 
 
 @pytest.fixture

@@ -35,6 +35,18 @@ def module(name, text, **more):
 """  # source of a function that makes a module of a source, for what is run in interpreters
 
 
+def pool_of(size: int, **options: Any) -> Any:
+    """A module's fixture: a pool of its own, for what its tests leave behind in interpreters, or lose."""
+    import pytest  # here, as programs that the tests start import this module, too
+
+    @pytest.fixture(scope="module")
+    def manager() -> Iterator[InterpreterManager]:
+        with InterpreterManager(size, **options) as pool:
+            yield pool
+
+    return manager
+
+
 class Code:
     """Python source run in an interpreter, and its names there."""
 
