@@ -36,7 +36,6 @@ MOST = 1_000_000
 JSON = {"Content-Type": "application/json"}
 BATCHED = "minWorkers: 2\nbatchSize: 8\nmaxBatchDelay: 20\n"
 SLOW = "minWorkers: 1\nresponseTimeout: 2\njobQueueSize: 100\n"
-EXPIRING = "minWorkers: 1\nclientTimeoutInMills: 500\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "answers": build(Archive("answers", "handler.py", [], [], config="minWorkers: 2\n"), store),
         "batched": build(Archive("received", "handler.py", [], [], config=BATCHED), store),
         "slow": build(Archive("slow", "slow.py", [], [], folder="received", config=SLOW), store),
-        "expiring": build(Archive("expiring", "slow.py", [], [], folder="received", config=EXPIRING), store),
     }
 
 
@@ -110,7 +108,7 @@ def test_each_of_many_clients_gets_its_own_answer_out_of_batches(
 
 
 def test_the_log_says_what_is_started_and_where_it_listens(server: DirectServer) -> None:
-    started = server.log().index("starting a pool for answers, batched, slow, expiring (interpreters: 2)")
+    started = server.log().index("starting a pool for answers, batched, slow (interpreters: 2)")
     assert started < server.log().index(f"listening at {server.inference}\n")
 
 
@@ -126,27 +124,6 @@ def test_a_call_that_takes_too_long_ends_its_worker_and_the_next_one_is_answered
     status, body = _post(server, "slow", {"seconds": 30})
     assert (status, json.loads(body)["message"]) == (500, "Worker died.")
     wait_for(lambda: _post(server, "slow", {"seconds": 0}) == (200, b"slept"), "the next worker")
-
-
-def test_a_request_is_refused_after_the_client_timeout_and_its_worker_goes_on(server: DirectServer) -> None:
-    with ThreadPoolExecutor(3) as threads:
-        answers = list(threads.map(lambda _: _post(server, "expiring", {"seconds": 2}), range(3)))
-    for status, body in answers:
-        said = "The request was not answered in 0.5 s, the client timeout of its model."
-        assert (status, json.loads(body)) == (
-            408,
-            {"code": 408, "type": "RequestTimeoutException", "message": said},
-        )
-    wait_for(lambda: _post(server, "expiring", {"seconds": 0}) == (200, b"slept"), "an answer")
-
-
-def test_what_finds_the_queue_full_is_refused_at_once(server: DirectServer) -> None:
-    with ThreadPoolExecutor(12) as threads:
-        answers = list(threads.map(lambda _: _post(server, "slow", {"seconds": 0.5}), range(12)))
-    refused = [json.loads(body) for status, body in answers if status == 503]
-    assert len(refused) >= 12 - 1 - 4 - 1
-    assert all("has no worker to serve inference request" in each["message"] for each in refused)
-    assert answers.count((200, b"slept")) == 12 - len(refused)
 
 
 def test_a_body_beyond_the_limit_is_refused_before_it_is_read(server: DirectServer) -> None:

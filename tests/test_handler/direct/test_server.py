@@ -14,6 +14,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -108,22 +109,24 @@ def _until_closed(connection: socket.socket) -> bytes:
     return said
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"POST /predictions/m HT",
-        HEAD + b"Content-Length: 100\r\n\r\nhalf",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nha",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nTrailer",
-        HEAD + b"Content-Length: 0\r\n\r\n" + HEAD,
-    ],
-)
-def test_a_client_that_stops_within_a_request_is_cut_off(address: tuple[str, int], data: bytes) -> None:
-    with socket.create_connection(address) as connection:
-        connection.sendall(data)
-        _until_closed(connection)
+STOPPED = [
+    b"",
+    b"POST /predictions/m HT",
+    HEAD + b"Content-Length: 100\r\n\r\nhalf",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nha",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nTrailer",
+    HEAD + b"Content-Length: 0\r\n\r\n" + HEAD,
+]
+
+
+def test_clients_that_stop_within_a_request_are_cut_off(address: tuple[str, int]) -> None:
+    with contextlib.ExitStack() as stack:
+        stopped = [(stack.enter_context(socket.create_connection(address)), data) for data in STOPPED]
+        for connection, data in stopped:
+            connection.sendall(data)
+        for connection, _ in stopped:
+            _until_closed(connection)
 
 
 def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(address: tuple[str, int]) -> None:
@@ -488,23 +491,20 @@ def test_what_follows_a_head_that_is_too_large_is_not_answered(address: tuple[st
         assert b"too large" in answer
 
 
-@pytest.mark.parametrize(
-    "packets",
-    [
-        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n",),
-        (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", *[b"\r\n"] * 5),
-        (b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", *[b"x"] * 5),
-    ],
-    ids=["silent", "empty lines", "a body after its answer"],
-)
-def test_a_client_that_asks_no_more_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch, packets: tuple[bytes, ...]
-) -> None:
+QUIET = [
+    (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n",),
+    (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", *[b"\r\n"] * 5),  # empty lines
+    (b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", *[b"x"] * 5),  # a body after its answer
+]
+
+
+def test_clients_that_ask_no_more_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "KEEP_ALIVE_S", 1)
     monkeypatch.setattr(http_server, "LOOK_S", 0.1)
-    with _served() as where:
+    with _served() as where, ThreadPoolExecutor(len(QUIET)) as threads:
         began = time.monotonic()
-        assert [each[:4] for each in _exchanged(where, *packets)] == [b"200 "]
+        for answers in threads.map(lambda packets: _exchanged(where, *packets), QUIET):
+            assert [each[:4] for each in answers] == [b"200 "]
         assert time.monotonic() - began < 20
 
 

@@ -105,6 +105,16 @@ def test_no_delay_of_batches_is_a_delay_that_an_option_may_ask_for(ordinary: Pat
             assert archive.settings.batch_delay_s == seconds
 
 
+def test_a_queue_is_set_up_by_options_or_else_by_the_models_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("clientTimeoutInMills: 500\njobQueueSize: 7\nresponseTimeout: 9\n")
+    extracted(tmp_path, handler="handler.py", configFile="config.yaml")
+    options = Options(client_timeout_s=2.0, queue_size=4, response_timeout_s=3)
+    for given, expected in ((Options(), (0.5, 7, 9)), (options, (2.0, 4, 3))):
+        with opened("model", tmp_path, given) as archive:
+            found = archive.settings
+            assert (found.client_timeout_s, found.queue_size, found.response_timeout_s) == expected
+
+
 def test_a_size_of_batches_that_torchserve_cannot_have_counts_as_absent(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"batchSize: {1 << 31}")
     extracted(tmp_path, handler="handler.py", configFile="config.yaml")
