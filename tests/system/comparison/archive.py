@@ -62,7 +62,6 @@ class Archive:
         requirements: the file's text.
         options: of the registration.
         unordered: log lines come from several threads or workers; their order means nothing.
-        long: whether it is left out unless all tests are asked for.
         version: the archive's.
         statuses: what the answers' statuses must be, lest both servers fail alike.
     """
@@ -80,7 +79,6 @@ class Archive:
     requirements: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
     unordered: bool = False
-    long: bool = False
     version: str = "1.0"
 
     @property

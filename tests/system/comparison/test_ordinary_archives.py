@@ -23,7 +23,7 @@ from system.comparison.kinds import (
     state_and_process,
 )
 from system.comparison.logs import Said, said
-from system.comparison.scenes import SCENES, Scene, Story, requests
+from system.comparison.scenes import SCENES, Scene, Story
 from system.comparison.servers import Pair, pair
 from waiting import wait_for
 
@@ -40,11 +40,7 @@ def servers() -> Iterator[Pair]:
         yield running
 
 
-def _parameter(archive: Archive) -> object:
-    return pytest.param(archive, id=archive.name, marks=[pytest.mark.long] * archive.long)
-
-
-@pytest.mark.parametrize("archive", [_parameter(archive) for archive in ARCHIVES])
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
 def test_the_pool_answers_and_says_what_the_stock_worker_does(
     servers: Pair, archive: Archive, tmp_path: Path
 ) -> None:
@@ -119,9 +115,7 @@ def _difference(theirs: str, ours: str) -> str:
     return "\n".join(line[:600] for line in lines)
 
 
-@pytest.mark.parametrize(
-    "scene", [pytest.param(scene, marks=[pytest.mark.long] * (scene is not requests)) for scene in SCENES]
-)
+@pytest.mark.parametrize("scene", SCENES)
 def test_a_scene_is_the_same_with_a_stock_worker_an_ordinary_archive_and_a_hermetic_one(
     servers: Pair, scene: Scene, tmp_path: Path
 ) -> None:

@@ -86,7 +86,6 @@ ARCHIVES = [
             Request(None, None, path="/models/{model}?customized=true", method="MANAGEMENT"),
         ],
         statuses=[200] * 5,
-        long=True,
     ),
     Archive(
         "streaming",
@@ -98,7 +97,6 @@ ARCHIVES = [
             post({"pieces": 40, "name": "c"}),
         ],
         statuses=[200, 200, 200, 200],
-        long=True,
     ),
     Archive(
         "batching",

@@ -13,13 +13,7 @@ ARCHIVES = [
         requests=[post(1), post({"a": [None, True]}), post("x")],
         statuses=[200, 200, 200],
     ),
-    Archive(
-        "named_function",
-        handler="entry:predict",
-        requests=[post(1)],
-        statuses=[200],
-        long=True,
-    ),
+    Archive("named_function", handler="entry:predict", requests=[post(1)], statuses=[200]),
     Archive(
         "side_modules",
         handler="handler.py",
@@ -35,6 +29,5 @@ ARCHIVES = [
         requirements="--no-index\n--find-links .\ntiny-dependency\n",
         requests=[post(1)],
         statuses=[200],
-        long=True,
     ),
 ]

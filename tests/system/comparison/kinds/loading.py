@@ -16,7 +16,6 @@ ARCHIVES = [
         make=weights.torchscript(kind),
         requests=NUMBERS,
         statuses=[200, 200, 200, 503, 503],
-        long=kind != "scripted",
     )
     for kind in ("scripted", "traced")
 ] + [
@@ -47,6 +46,5 @@ ARCHIVES = [
         extra=["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"],
         requests=[Request(b"a good film", "text/plain"), post({"text": "bad films"}), post({"txt": "x"})],
         statuses=[503, 200, 503],
-        long=True,
     ),
 ]

@@ -71,7 +71,6 @@ ARCHIVES = [
         extra=VISION,
         requests=[post_bytes(image()), post_bytes(b"no image")],
         statuses=[200, 503],
-        long=True,
     ),
     Archive(
         "object_detector",
@@ -84,7 +83,6 @@ ARCHIVES = [
         extra=["index_to_name.json", *VISION],
         requests=[post_bytes(image()), post_bytes(image(64, 64)), post_bytes(b"no image")],
         statuses=[200, 200, 503],
-        long=True,
     ),
     Archive(
         "text_classifier",
