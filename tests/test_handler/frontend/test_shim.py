@@ -388,44 +388,37 @@ def test_a_complaint_has_been_read_before_the_workers_stdout_ends() -> None:
         assert worker.wait(60) == 0
 
 
+def _worker(
+    directory: Path, handler: str, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A worker of a model with that handler, by a copy of the shim in a directory; TorchServe's prints."""
+    (directory / shim.OVERLAY_RECORD).write_text(f"ts={directory}\npython={sys.executable}\n")
+    (directory / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
+    (directory / shim.WORKER_SCRIPT).write_text("print('served')\n")
+    program = f"import sys; sys.path.insert(0, {str(directory)!r}); import shim; sys.exit(shim.main())"
+    command = [sys.executable, "-c", program, *arguments]
+    model = extracted(directory / "model", handler=handler)
+    return subprocess.run(
+        command, cwd=model, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
 def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> None:
     """Not even TorchServe's own: the variable may have been meant to refuse it."""
-    (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
-    (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
-    (tmp_path / shim.WORKER_SCRIPT).write_text("print('served')\n")
-    model = extracted(tmp_path / "model", handler="handler.py")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shim; sys.exit(shim.main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=model,
-        env={**os.environ, "INTERPOOL_STOCK_ARCHIVE": "refuse"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _worker(tmp_path, "handler.py", INTERPOOL_STOCK_ARCHIVE="refuse")
     assert done.returncode == 1
     assert "INTERPOOL_STOCK_ARCHIVE (is it INTERPOOL_STOCK_ARCHIVES?)" in done.stderr
     assert "served" not in done.stdout
 
 
 def test_a_lock_that_cannot_be_opened_is_a_message(tmp_path: Path) -> None:
-    (tmp_path / shim.OVERLAY_RECORD).write_text(f"ts={tmp_path}\npython={sys.executable}\n")
-    (tmp_path / "shim.py").write_bytes(Path(shim.__file__).read_bytes())
-    model = extracted(tmp_path / "model", handler="interpool_handler.py")
     base = tmp_path / "runtime"
     lock = base / shim.instance_key(os.getpid(), shim.DEFAULT_POOL) / "lock"
     shim.make_private(str(base))
     shim.make_private(str(lock.parent))
     lock.mkdir()
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import shim; sys.exit(shim.main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "--sock-type=unix", "--sock-name=/s"],
-        cwd=model,
-        env={**os.environ, "INTERPOOL_RUNTIME_DIR": str(base)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = ("--sock-type=unix", "--sock-name=/s")
+    done = _worker(tmp_path, "interpool_handler.py", *arguments, INTERPOOL_RUNTIME_DIR=str(base))
     assert done.returncode == 1
     said = f"interpool: this worker cannot start: {lock}: Is a directory. TorchServe will try it again\n"
     assert (done.stderr, done.stdout) == (said, f"[METRICS]{said}")
