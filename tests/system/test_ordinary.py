@@ -150,7 +150,10 @@ SIGNALS = """
     ("name", "handler", "reason"),
     [
         ("swallows", SWALLOWS, "Model 'swallows' could not be loaded: fork inside a private interpreter"),
-        ("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
+        pytest.param(
+            *("signals", SIGNALS, "handler.py:7 calls signal.signal: it handles signals"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_model_that_needs_a_process_is_served_by_stock_workers(

@@ -169,6 +169,16 @@ def test_a_model_that_takes_long_of_what_torchserve_waits_is_loaded_once(
     assert worker.said() == "loading\n"
 
 
+def test_a_model_whose_files_show_what_it_needs_is_left_to_stock_workers_untried(
+    runtime: Path, model: Path
+) -> None:
+    (model / "handler.py").write_text("import signal as s\ns.signal(s.SIGUSR1, print)\n")
+    models = OrdinaryModels(runtime)
+    assert models.left_to_stock(str(model), ordinary=False) == ""
+    why = models.left_to_stock(str(model), ordinary=True)
+    assert why.startswith("handler.py:2 calls signal.signal: it handles signals")
+
+
 def test_a_model_that_leaves_traces_is_tried_in_no_second_interpreter(
     runtime: Path, model: Path, worker: Any
 ) -> None:
