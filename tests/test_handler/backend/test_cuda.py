@@ -14,7 +14,7 @@ import otf
 import pytest
 import torch
 from extracted import METRICS, extracted, token
-from interpool_testing import Code, assert_clean, run_program
+from interpool_testing import Code, printed
 from proving import build_archive
 
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
@@ -131,9 +131,8 @@ def _ordinary(directory: Path, load: str, call: str) -> Served:
 def _in_stock_workers(asked: list[tuple[Served, int]]) -> list[tuple[int, str]]:
     """The load's status, and the answer to a request, in a process that is a worker for each in turn."""
     arguments = [(str(each.directory), each.load_command(gpu).hex(), BATCH.hex()) for each, gpu in asked]
-    done = run_program(STOCK, METRICS, json.dumps(arguments))
-    assert_clean(done)
-    return [tuple(answer) for answer in json.loads(done.stdout.splitlines()[-1])]
+    said = printed(STOCK, METRICS, json.dumps(arguments))
+    return [tuple(answer) for answer in json.loads(said.splitlines()[-1])]
 
 
 def _in_the_pool(session: InterpreterSession, served: Served, gpu: int) -> tuple[int, str]:

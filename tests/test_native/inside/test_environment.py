@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from interpool_testing import assert_clean, run_program
+from interpool_testing import printed
 
 pytestmark = pytest.mark.long
 
 
 def test_what_one_sets_processes_that_it_starts_have_and_what_it_removes_they_have_not() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import os
         from interpool import InterpreterManager
         from interpool_testing import Code
@@ -37,15 +36,12 @@ def test_what_one_sets_processes_that_it_starts_have_and_what_it_removes_they_ha
         lines = set(lines)  # what is gone is replaced by a repetition
         print(in_c, "IN_HERE=2" in lines, "IN_HERE=1" in lines, "GONE=1" in lines)
         print(sum(line.startswith("MANY_") for line in lines))
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "2 True False False\n100\n"
+        """)
+    assert said == "2 True False False\n100\n"
 
 
 def test_pythons_own_variables_mean_inside_what_they_mean_outside() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import os, subprocess, sys
         from interpool import InterpreterManager
         from interpool_testing import Code
@@ -66,7 +62,5 @@ def test_pythons_own_variables_mean_inside_what_they_mean_outside() -> None:
         outside = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True).stdout
         with InterpreterManager(1) as manager, manager.acquire_session() as session:
             print(str(Code(session, SOURCE).call("state")) == outside.strip(), outside)
-        """
-    )
-    assert_clean(done)
-    assert done.stdout.startswith("True "), done.stdout
+        """)
+    assert said.startswith("True "), said

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from interpool_testing import assert_clean, run_program
+from interpool_testing import printed
 
 pytestmark = pytest.mark.long
 
 
 def test_a_model_may_ask_for_global_names_and_the_next_interpreter_starts() -> None:
-    done = run_program(
-        """
+    said = printed("""
         from interpool import InterpreterManager
         from interpool_testing import Code
 
@@ -25,16 +24,13 @@ def test_a_model_may_ask_for_global_names_and_the_next_interpreter_starts() -> N
         for _ in range(2):
             with InterpreterManager(1) as manager, manager.acquire_session() as session:
                 print(Code(session, SOURCE).call("load"))
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "True\nTrue\n"
+        """)
+    assert said == "True\nTrue\n"
 
 
 def test_a_host_whose_torch_is_in_the_global_scope_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_USE_RTLD_GLOBAL", "1")
-    done = run_program(
-        """
+    said = printed("""
         import torch
         from interpool import InterpreterManager
         from interpool.native.errors import InterpreterStartError
@@ -43,8 +39,6 @@ def test_a_host_whose_torch_is_in_the_global_scope_is_refused(monkeypatch: pytes
             InterpreterManager(1)
         except InterpreterStartError as error:
             print(error)
-        """
-    )
-    assert_clean(done)
-    assert done.stdout.startswith("this program's own libtorch_python is in its global scope")
-    assert "TORCH_USE_RTLD_GLOBAL" in done.stdout
+        """)
+    assert said.startswith("this program's own libtorch_python is in its global scope")
+    assert "TORCH_USE_RTLD_GLOBAL" in said

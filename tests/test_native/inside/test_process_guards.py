@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from interpool_testing import Code, assert_clean, run_program
+from interpool_testing import Code, printed
 
 from interpool.native import InterpreterSession
 from interpool.native.errors import RemoteError
@@ -208,7 +208,7 @@ def test_a_recursion_limit_that_no_stack_holds_is_lowered(session: InterpreterSe
 
 @pytest.mark.parametrize("stack", [1 << 20, -1], ids=["1 MiB", "unlimited"])
 def test_models_and_their_threads_may_recurse_through_c_whatever_the_limit_on_stacks(stack: int) -> None:
-    done = run_program(
+    said = printed(
         """
         import otf
         from interpool import InterpreterManager
@@ -243,8 +243,7 @@ def test_models_and_their_threads_may_recurse_through_c_whatever_the_limit_on_st
         """,
         stack=stack,
     )
-    assert_clean(done)
-    assert done.stdout == "too deep\ntoo deep ['too deep'] ['too deep']\n"
+    assert said == "too deep\ntoo deep ['too deep'] ['too deep']\n"
 
 
 def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
@@ -262,7 +261,7 @@ def test_the_locale_is_the_hosts(session: InterpreterSession) -> None:
 
 
 def test_the_time_zone_is_the_hosts() -> None:
-    done = run_program("""
+    said = printed("""
         import os, time
         from interpool import InterpreterManager
         from interpool.native.errors import RemoteError
@@ -296,14 +295,13 @@ def test_the_time_zone_is_the_hosts() -> None:
             code.call("change", "UTC0")
             attempt()
         """)
-    assert_clean(done)
     refused = "RuntimeError True\n"
-    assert done.stdout == f"taken\nUTC0 0.0\n{refused}JST-9 0.0\n{refused}None 0.0\ntaken\nUTC0 0.0\n"
+    assert said == f"taken\nUTC0 0.0\n{refused}JST-9 0.0\n{refused}None 0.0\ntaken\nUTC0 0.0\n"
 
 
 @pytest.mark.long
 def test_the_processs_standard_descriptors_stay_its_own() -> None:
-    done = run_program("""
+    said = printed("""
         import os
         from interpool import InterpreterManager
         CODE = '''
@@ -333,5 +331,4 @@ def test_the_processs_standard_descriptors_stay_its_own() -> None:
             print(scope.item("done").to_value())
         print([os.fstat(descriptor).st_ino for descriptor in (0, 1, 2)] == before)
         """)
-    assert_clean(done)
-    assert done.stdout == "True\nTrue\n"
+    assert said == "True\nTrue\n"

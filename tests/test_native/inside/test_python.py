@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from interpool_testing import Code, assert_clean, every_interpreter, run_program, together
+from interpool_testing import Code, every_interpreter, printed, together
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -259,18 +259,15 @@ def test_multiprocessings_default_works(session: InterpreterSession) -> None:
 
 @pytest.mark.long
 def test_text_is_utf8_whatever_the_locale() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import os
         os.environ["LC_ALL"] = "C"
         from interpool import InterpreterManager
         with InterpreterManager(1) as manager, manager.acquire_session() as session:
             print(ascii(session.global_("os", "fsdecode")("ä€".encode()).to_value()))
             print(session.global_("sys", "flags").attr("utf8_mode").to_value())
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "'\\xe4\\u20ac'\n1\n"
+        """)
+    assert said == "'\\xe4\\u20ac'\n1\n"
 
 
 def test_a_pool_inside_a_pool_is_refused(session: InterpreterSession) -> None:

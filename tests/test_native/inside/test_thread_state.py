@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from interpool_testing import Code, assert_clean, run_program, together
+from interpool_testing import Code, printed, together
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -269,7 +269,7 @@ def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without
 
 @pytest.mark.long
 def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() -> None:
-    done = run_program("""
+    said = printed("""
         from interpool import InterpreterManager
         from interpool_testing import Code
 
@@ -300,5 +300,4 @@ def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() 
             code = Code(session, source)
             print(code.call("call"), code.call("call_without_threads"), code.call("call"))
         """)
-    assert_clean(done)
-    assert done.stdout == f"True {os.strerror(errno.EAGAIN)} True\n"
+    assert said == f"True {os.strerror(errno.EAGAIN)} True\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from interpool_testing import assert_clean, run_program
+from interpool_testing import printed
 
 pytestmark = pytest.mark.long
 
@@ -73,7 +73,7 @@ def host_works():
 
 
 def test_torch_before_the_pool() -> None:
-    done = run_program(
+    said = printed(
         CROSSING
         + """
 import torch
@@ -87,12 +87,11 @@ before.sum().backward()
 print(kept.tolist())
 """
     )
-    assert_clean(done)
-    assert done.stdout == "[7.0, 7.0, 7.0]\n"
+    assert said == "[7.0, 7.0, 7.0]\n"
 
 
 def test_torch_after_the_pool() -> None:
-    done = run_program(
+    said = printed(
         CROSSING
         + """
 manager = InterpreterManager(1)
@@ -106,12 +105,11 @@ with manager:
 print(kept.tolist(), torch.__file__ == torch._C.__file__.rpartition("/")[0] + "/__init__.py")
 """
     )
-    assert_clean(done)
-    assert done.stdout == "[7.0, 7.0, 7.0] True\n"
+    assert said == "[7.0, 7.0, 7.0] True\n"
 
 
 def test_torch_on_a_thread_that_has_looked_for_it_when_the_pool_is_made() -> None:
-    done = run_program(
+    said = printed(
         CROSSING
         + """
 from importlib.machinery import PathFinder
@@ -153,13 +151,11 @@ with InterpreterManager(2) as manager:
 print(kept.tolist())
 """
     )
-    assert_clean(done)
-    assert done.stdout == "[7.0, 7.0, 7.0]\n"
+    assert said == "[7.0, 7.0, 7.0]\n"
 
 
 def test_torch_never_until_a_tensor_brings_it() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import sys
         from interpool import InterpreterManager
 
@@ -177,15 +173,12 @@ def test_torch_never_until_a_tensor_brings_it() -> None:
             tensor = session.global_("torch", "arange")(5).to_value()
         tensor += 1
         print("torch" in sys.modules, tensor.tolist())
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "False True\nTrue [1, 2, 3, 4, 5]\n"
+        """)
+    assert said == "False True\nTrue [1, 2, 3, 4, 5]\n"
 
 
 def test_an_import_that_failed_may_be_tried_again() -> None:
-    done = run_program(
-        """
+    said = printed("""
         from interpool import InterpreterManager
         from interpool.native import provision
         from interpool.native.errors import ProvisioningError
@@ -203,7 +196,5 @@ def test_an_import_that_failed_may_be_tried_again() -> None:
             import torch
             with manager.acquire_session() as session:
                 print(session.global_("torch", "neg")(torch.ones(2)).to_value().tolist())
-        """
-    )
-    assert_clean(done)
-    assert done.stdout.splitlines()[-1] == "[-1.0, -1.0]"
+        """)
+    assert said.splitlines()[-1] == "[-1.0, -1.0]"

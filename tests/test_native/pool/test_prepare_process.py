@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from interpool_testing import assert_clean, run_program
+from interpool_testing import printed
 
 PROGRAM = """
 import atexit
@@ -57,13 +57,11 @@ print("done")
 
 @pytest.mark.long
 def test_a_failure_can_be_repaired_and_one_of_many_prepares_the_process() -> None:
-    done = run_program(PROGRAM)
-    assert_clean(done)
-    assert done.stdout == "done\n"
+    assert printed(PROGRAM) == "done\n"
 
 
 def test_an_interpreter_that_cannot_be_started_says_why_and_leaves_no_thread_behind() -> None:
-    done = run_program("""
+    said = printed("""
         import os
         from interpool import InterpreterManager
         from interpool.native.errors import InterpreterStartError
@@ -88,5 +86,4 @@ def test_an_interpreter_that_cannot_be_started_says_why_and_leaves_no_thread_beh
             print(error)
         wait_for(lambda: main_threads() == 1, "the interpreter's thread to end; the host's own stays")
         """)
-    assert_clean(done)
-    assert done.stdout == "/nowhere/loader.py cannot be read; reinstall interpool.\n"
+    assert said == "/nowhere/loader.py cannot be read; reinstall interpool.\n"

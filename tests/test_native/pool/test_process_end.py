@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from compile import build
-from interpool_testing import assert_clean, run_program
+from interpool_testing import assert_clean, printed, run_program
 from paths import EXTENSIONS
 
 pytestmark = pytest.mark.long
@@ -152,7 +152,7 @@ sys.exit(3)
 
 
 def test_a_host_ends_with_connections_open_and_one_being_answered() -> None:
-    done = run_program(
+    said = printed(
         BUSY
         + """
 ends = []
@@ -171,8 +171,7 @@ for here, _ in ends:
 print("end")
 """
     )
-    assert_clean(done)
-    assert done.stdout == "end\n"
+    assert said == "end\n"
 
 
 def test_a_signal_ends_the_process_while_interpreters_are_at_work() -> None:
@@ -189,7 +188,7 @@ time.sleep(30)
 
 
 def test_ctrl_c_reaches_the_host_while_interpreters_are_at_work() -> None:
-    done = run_program(
+    said = printed(
         BUSY
         + """
 import signal
@@ -204,13 +203,11 @@ with manager.acquire_session() as session:
     print(session.from_value("goes on").to_value())
 """
     )
-    assert_clean(done)
-    assert done.stdout == "interrupted\ngoes on\n"
+    assert said == "interrupted\ngoes on\n"
 
 
 def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import atexit
         from interpool import InterpreterManager
 
@@ -225,15 +222,12 @@ def test_tensors_of_interpreters_in_globals_of_the_host_do_no_harm_at_the_end() 
         late.me = late
         object = session.global_("counting_guest", "make")(100)
         atexit.register(lambda: print(object.attr("sum")().to_value().item()))
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "700.0\n"
+        """)
+    assert said == "700.0\n"
 
 
 def test_a_forked_child_ends_by_itself_and_leaves_the_interpreters_alone() -> None:
-    done = run_program(
-        """
+    said = printed("""
         import atexit, os, sys, threading, time, warnings
         from interpool import InterpreterManager
         from interpool.native import _native
@@ -262,14 +256,12 @@ def test_a_forked_child_ends_by_itself_and_leaves_the_interpreters_alone() -> No
             print(kept.attr("sum")().attr("item")().to_value())
         else:
             sys.exit(4)
-        """
-    )
-    assert_clean(done)
-    assert done.stdout == "child: [False, False]\n4\n3.0\n"
+        """)
+    assert said == "child: [False, False]\n4\n3.0\n"
 
 
 def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
-    done = run_program(
+    printed(
         """
         import ctypes, os, sys, threading, time
         from interpool import InterpreterManager
@@ -291,4 +283,3 @@ def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
         """,
         timeout=120,
     )
-    assert_clean(done)

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from interpool_testing import HOLD_THE_GIL, Code, Gate, assert_clean, nobody_leases, run_program
+from interpool_testing import HOLD_THE_GIL, Code, Gate, nobody_leases, printed
 from waiting import wait_for
 
 from interpool.native import InterpreterManager
@@ -79,7 +79,7 @@ def test_letting_go_of_a_session_does_not_wait_for_what_it_held(pool: Interprete
 
 @pytest.mark.long
 def test_letting_go_of_a_session_does_not_wait_for_its_interpreters_gil() -> None:
-    done = run_program(
+    said = printed(
         """
         import os, sys
         from interpool import InterpreterManager
@@ -100,8 +100,7 @@ def test_letting_go_of_a_session_does_not_wait_for_its_interpreters_gil() -> Non
         SOURCE,
         timeout=120,
     )
-    assert_clean(done)
-    assert done.stdout == "here\n"
+    assert said == "here\n"
 
 
 def test_calls_are_interrupted_and_told_of_meanwhile(pool: InterpreterManager) -> None:

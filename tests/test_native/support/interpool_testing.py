@@ -215,6 +215,13 @@ def assert_clean(done: subprocess.CompletedProcess[str], returncode: int = 0) ->
     )
 
 
+def printed(source: str, *args: str, timeout: float = 180, stack: int | None = None) -> str:
+    """What a program (``run_program``) printed that ended well, and had nothing to complain about."""
+    done = run_program(source, *args, timeout=timeout, stack=stack)
+    assert_clean(done)
+    return done.stdout
+
+
 def rss_mib() -> float:
     """This process's resident memory, MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
