@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from answers import proven_by, read
+from test_handler.backend.doubling import Doubles
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.batches import batch_of
@@ -16,19 +17,6 @@ from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.inputs import Arguments
 from interpool.handler.backend.parts import CannotSplit, split
 from interpool.native.archive.format import SERVED_PLAINLY, Batches
-
-
-class Sees(torch.nn.Module):
-    """Doubles its input; keeps the shapes it saw."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-    def forward(self, x: Any, y: Any = 0) -> Any:
-        self.seen.append(tuple(x.shape))
-        return x * 2 + y
-
 
 Found = tuple[list[Any], list[int]]
 LIKE = [1.0, 2.0]
@@ -66,7 +54,7 @@ def test_a_batch_of_no_rows_is_asked_of_the_model_by_itself() -> None:
 @pytest.mark.parametrize("body", [[1.0], [[1.0, 2.0]], [1, 2], {"x": LIKE}, {"args": [LIKE, 1]}])
 def test_requests_that_are_unlike_the_proven_one_share_no_call(body: Any) -> None:
     """However well they fit together."""
-    model = Sees()
+    model = Doubles()
     assert served(model, LIKE, batches="stack")(body, body)[1] == [200, 200]
     assert [shape[0] for shape in model.seen] == [1, 1]
     assert ask(model, body, body, batches="stack")[1] == [200, 200]
@@ -74,7 +62,7 @@ def test_requests_that_are_unlike_the_proven_one_share_no_call(body: Any) -> Non
 
 
 def test_batches_share_a_call_whatever_their_sizes_if_the_rest_is_like_the_proven_one() -> None:
-    model = Sees()
+    model = Doubles()
     ask_one = served(model, [LIKE], batches="batch")
     ask_one([LIKE] * 2, [LIKE] * 3)
     ask_one([[*LIKE, 3.0]], [[*LIKE, 3.0]])
@@ -105,8 +93,8 @@ def test_what_the_model_did_to_an_option_is_undone_before_it_is_called_again() -
 
 @pytest.mark.parametrize("other", [[[1, 2, 3]], [[1.0, 2.0]], 5.0])
 def test_batches_that_do_not_fit_together_run_one_at_a_time(other: Any) -> None:
-    model = Sees()
-    found = ask(model, {"x": [[1, 2]]}, {"x": [[1]], "y": other}, batches="batch")[1]
+    model = Doubles()
+    found = ask(model, {"x": [[1, 2]]}, {"x": [[1]], "bias": other}, batches="batch")[1]
     assert (found, len(model.seen)) == ([200, 200], 2)
 
 
@@ -180,7 +168,7 @@ class TestPositionalArguments:
         assert ask(self.both, file.getvalue())[0] == [[2.0, 2.0]]
 
     def test_those_of_a_batch_are_stacked(self) -> None:
-        model = Sees()
+        model = Doubles()
         assert ask(model, {"args": [[1], [1]]}, {"args": [[2], [2]]}, batches="stack")[0] == [[3], [6]]
         assert model.seen == [(2, 1)]
 

@@ -13,7 +13,7 @@ from interpool_testing import Code
 from many_examples import EXAMPLES
 
 INSIDE = """
-import collections, contextlib, enum, json, logging, os, sys, types
+import collections, enum, functools, json, logging, os, sys, types, unittest.mock
 import numpy, torch
 import interpool.handler.backend.service
 from interpool.handler.backend import codec
@@ -62,14 +62,7 @@ def take(frame, **environment):
 def taken_at_once(frame):
     return isinstance(codec.take_batch(frame), tuple)
 
-@contextlib.contextmanager
-def replaced(owner, name, value):
-    before = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before) if before is not None else delattr(owner, name)
+replaced = functools.partial(unittest.mock.patch.object, create=True)
 
 def aside(self, name):
     return {"a": "mine"} if name == "_response_header" else object.__getattribute__(self, name)

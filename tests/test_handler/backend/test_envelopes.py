@@ -10,6 +10,7 @@ import pytest
 import torch
 from answers import read
 from tensor_bytes import saved
+from test_handler.backend.doubling import Doubles
 from ts.context import Context, RequestProcessor
 
 from interpool.handler.backend.defaults import DefaultHandler
@@ -17,20 +18,6 @@ from interpool.handler.backend.inputs import Arguments
 from interpool.native.archive.format import SERVED_PLAINLY
 
 MODEL = {"modelName": "m", "modelVersion": "2.1"}
-
-
-class Doubles(torch.nn.Module):
-    """Doubles its input; keeps the shapes it saw."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[int, ...]] = []
-
-    def forward(self, x: torch.Tensor, bias: Any = 0) -> torch.Tensor:
-        self.seen.append(tuple(x.shape))
-        if x.sum() > 1000:
-            raise ValueError("too much")
-        return x * 2 + bias
 
 
 STACKED: Any = {**SERVED_PLAINLY, "batches": "stack", "parts": "rows"}

@@ -8,7 +8,7 @@ from interpool_testing import Code
 from interpool.handler.torchserve import installed_ts
 
 INSIDE = """
-import contextlib, logging, os, re, sys
+import contextlib, functools, logging, os, re, sys, unittest.mock
 import interpool.handler.backend.service
 from interpool.handler.backend import metrics, plain_logging, stdio
 from ts.metrics import caching_metric
@@ -21,14 +21,7 @@ from ts.metrics.metric_type_enum import MetricTypes
 class Stock(metrics.ModelMetrics):
     add_time = MetricCacheAbstract.add_time
 
-@contextlib.contextmanager
-def replaced(owner, name, value):
-    before = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before) if before is not None else delattr(owner, name)
+replaced = functools.partial(unittest.mock.patch.object, create=True)
 
 def said(cls, config, prepare, arguments):
     cache = cls.of_model("m", config)
