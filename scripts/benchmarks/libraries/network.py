@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from benchmarks.libraries.registry import Answer, computes
+from benchmarks.libraries.registry import Answer, computes, error_of
 
 
 @computes("uvloop")
@@ -72,11 +72,7 @@ def greenlet() -> Answer:
     parent = greenlet.getcurrent()
     other = greenlet.greenlet(child)
     found = [other.switch(number) for number in range(20)]
-    try:
-        other.switch(60)
-    except ValueError as error:
-        found.append(error.args[0])
-    return found
+    return [*found, error_of(ValueError, other.switch, 60).args]
 
 
 @computes("grpcio")
@@ -96,10 +92,8 @@ def grpc() -> Answer:
             with grpc.insecure_channel(f"unix:{folder}/s") as channel:
                 turn = channel.unary_unary("/trial/turn")
                 answers: Answer = [turn(b"abc %d" % number, timeout=60) for number in range(5)]
-                try:
-                    channel.unary_unary("/trial/none")(b"", timeout=60)
-                except grpc.RpcError as error:
-                    answers.append(error.code().name)
+                refused = error_of(grpc.RpcError, channel.unary_unary("/trial/none"), b"", timeout=60)
+                answers.append(refused.code().name)
         finally:
             server.stop(None).wait()
     return answers
@@ -154,11 +148,9 @@ def requests() -> Answer:
     prepared = requests.Request("POST", "http://here/", params={"a": "b"}, json={"c": 1}).prepare()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
-        try:
-            requests.get(f"http://127.0.0.1:{taken.getsockname()[1]}/", timeout=10)
-        except requests.ConnectionError:
-            refused = True
-    return [prepared.url, prepared.body, refused]
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        refused = error_of(requests.ConnectionError, requests.get, url, timeout=10)
+    return [prepared.url, prepared.body, type(refused).__name__]
 
 
 @computes("pycurl")
@@ -220,12 +212,9 @@ def cryptography() -> Answer:
     signer = ed25519.Ed25519PrivateKey.from_private_bytes(key)
     public = signer.public_key()
     public.verify(signer.sign(b"text"), b"text")
-    try:
-        public.verify(signer.sign(b"text"), b"other")
-    except InvalidSignature:
-        refused = True
+    refused = error_of(InvalidSignature, public.verify, signer.sign(b"text"), b"other")
     raw = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return [sealed.hex(), raw, refused]
+    return [sealed.hex(), raw, type(refused).__name__]
 
 
 @computes("pynacl")
@@ -253,10 +242,7 @@ def psutil() -> Answer:
 
     import psutil
 
-    try:
-        psutil.Process(2**22 + 1)
-    except psutil.NoSuchProcess as error:
-        missing = str(error)
+    missing = str(error_of(psutil.NoSuchProcess, psutil.Process, 2**22 + 1))
     return [psutil.Process().pid == os.getpid(), psutil.virtual_memory().total, psutil.cpu_count(), missing]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from benchmarks.libraries.registry import Answer, computes
+from benchmarks.libraries.registry import Answer, computes, error_of
 
 
 def table(rows: int = 300, columns: int = 6, seed: int = 7) -> tuple[Any, Any]:
@@ -206,11 +206,8 @@ def xgboost() -> Answer:
 
     model = xgboost.train({"max_depth": 3, "nthread": 2, "seed": 1}, data, 5, obj=objective)
     again = xgboost.Booster(model_file=model.save_raw("json"))
-    try:
-        xgboost.train({"booster": "none"}, data, 1)
-    except xgboost.core.XGBoostError as error:
-        refused = "none" in str(error)
-    return [again.predict(data)[:5].round(5).tolist(), refused]
+    refused = error_of(xgboost.core.XGBoostError, xgboost.train, {"booster": "none"}, data, 1)
+    return [again.predict(data)[:5].round(5).tolist(), "none" in str(refused)]
 
 
 @computes("catboost")
@@ -239,11 +236,8 @@ def faiss() -> Answer:
     index.add(points)
     index.nprobe = 4
     _, neighbours = index.search(points[:4], 3)
-    try:
-        index.search(points[:4, :5], 3)
-    except AssertionError:
-        refused = True
-    return [neighbours[:, 0].tolist(), index.ntotal, refused]
+    refused = error_of(AssertionError, index.search, points[:4, :5], 3)
+    return [neighbours[:, 0].tolist(), index.ntotal, type(refused).__name__]
 
 
 # An ONNX model: y = relu(x @ w), x of [2, 4], w the numbers from -8 to 7 as [4, 4].
@@ -266,11 +260,8 @@ def onnxruntime() -> Answer:
     options.intra_op_num_threads = 2
     session = onnxruntime.InferenceSession(base64.b64decode(NETWORK), options)
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    try:
-        session.run(None, {"wrong": x})
-    except ValueError as error:
-        refused = str(error)[:40]
-    return [session.run(None, {"x": x})[0].tolist(), refused]
+    refused = error_of(ValueError, session.run, None, {"wrong": x})
+    return [session.run(None, {"x": x})[0].tolist(), str(refused)[:40]]
 
 
 @computes("statsmodels")
@@ -313,10 +304,7 @@ def shapely() -> Answer:
     circles = shapely.buffer(shapely.points([[i, i % 3] for i in range(30)]), 1.0)
     union = shapely.union_all(circles)
     tree = shapely.STRtree(circles)
-    try:
-        shapely.from_wkt("POLYGON((")
-    except shapely.errors.GEOSException as error:
-        refused = str(error)[:30]
+    refused = str(error_of(shapely.errors.GEOSException, shapely.from_wkt, "POLYGON(("))[:30]
     return [round(union.area, 6), tree.query(shapely.Point(3, 0)).tolist(), refused]
 
 

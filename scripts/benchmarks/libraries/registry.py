@@ -27,6 +27,15 @@ class Library(NamedTuple):
 LIBRARIES: list[Library] = []
 
 
+def error_of(kind: type[BaseException], function: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
+    """The error of that kind with which the function refuses these arguments."""
+    try:
+        function(*args, **kwargs)
+    except kind as error:
+        return error
+    raise AssertionError(f"{function} refuses nothing")
+
+
 def computes(distribution: str, *install: str) -> Callable[[Callable[[], Answer]], Callable[[], Answer]]:
     """Registers a computation; its docstring's first line says what it is."""
 

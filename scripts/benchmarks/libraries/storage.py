@@ -6,7 +6,7 @@ import io
 import os
 from tempfile import TemporaryDirectory
 
-from benchmarks.libraries.registry import Answer, computes
+from benchmarks.libraries.registry import Answer, computes, error_of
 
 
 @computes("h5py")
@@ -22,10 +22,7 @@ def h5py() -> Answer:
         group.attrs["unit"] = "m"
         file.flush()
         read = file["group/data"][5:50:3, ::7]
-        try:
-            file["missing"]
-        except KeyError as error:
-            refused = str(error)
+        refused = str(error_of(KeyError, file.__getitem__, "missing"))
         names: list[str] = []
         file.visit(names.append)
     with h5py.File(io.BytesIO(), "w") as file:
@@ -74,10 +71,7 @@ def duckdb() -> Answer:
         answer = connection.execute("select k, sum(v), count(*) from t group by k order by k").fetchall()
         connection.create_function("twice", lambda value: value * 2, ["BIGINT"], "BIGINT")
         twice = connection.execute("select sum(twice(k)) from t").fetchall()
-        try:
-            connection.execute("select nothing from t")
-        except duckdb.BinderException as error:
-            refused = str(error)[:40]
+        refused = str(error_of(duckdb.BinderException, connection.execute, "select nothing from t"))[:40]
     return [answer, twice, refused]
 
 
@@ -108,10 +102,7 @@ def apsw() -> Answer:
         with connection:
             connection.executemany("insert into t values(?)", [(f"red fox number {i}",) for i in range(100)])
         answer = list(connection.execute("select count(*) from t where t match 'fox AND 7*'"))
-        try:
-            connection.execute("nonsense")
-        except apsw.SQLError as error:
-            refused = str(error)
+        refused = str(error_of(apsw.SQLError, connection.execute, "nonsense"))
         connection.close()
     return [answer, refused]
 
@@ -155,15 +146,14 @@ def psycopg() -> Answer:
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict
 
-    try:
-        psycopg.connect("host=/nowhere dbname=none connect_timeout=2")
-    except psycopg.OperationalError as error:
-        refused = "/nowhere" in str(error)
+    refused = error_of(
+        psycopg.OperationalError, psycopg.connect, "host=/nowhere dbname=none connect_timeout=2"
+    )
     query = sql.SQL("select {} from t where n = {}").format(sql.Identifier("a b"), sql.Literal("it's"))
     return [
         query.as_string(None),
         sorted(conninfo_to_dict("host=a port=1").items()),
-        refused,
+        "/nowhere" in str(refused),
         psycopg.pq.__impl__,
     ]
 
@@ -174,11 +164,9 @@ def psycopg2() -> Answer:
     import psycopg2
     from psycopg2.extensions import adapt
 
-    try:
-        psycopg2.connect("host=/nowhere dbname=none connect_timeout=2")
-    except psycopg2.OperationalError as error:
-        refused = "/nowhere" in str(error)
-    return [str(adapt([1, 2.5, None])), refused]
+    where = "host=/nowhere dbname=none connect_timeout=2"
+    refused = error_of(psycopg2.OperationalError, psycopg2.connect, where)
+    return [str(adapt([1, 2.5, None])), "/nowhere" in str(refused)]
 
 
 @computes("asyncpg")
@@ -188,14 +176,11 @@ def asyncpg() -> Answer:
 
     import asyncpg
 
-    async def connect() -> str:
-        try:
-            await asyncpg.connect(host="/nowhere", database="none", user="none")
-        except OSError as error:
-            return type(error).__name__
-        return ""
+    async def connect() -> None:
+        await asyncpg.connect(host="/nowhere", database="none", user="none")
 
-    return [asyncio.run(connect()), sorted(asyncpg.Record.__dict__)[:3]]
+    refused = error_of(OSError, lambda: asyncio.run(connect()))
+    return [type(refused).__name__, sorted(asyncpg.Record.__dict__)[:3]]
 
 
 @computes("redis")
@@ -206,11 +191,9 @@ def redis() -> Answer:
     from redis.connection import Connection
     from redis.retry import Retry
 
-    try:
-        redis.Redis(unix_socket_path="/nowhere", retry=Retry(NoBackoff(), 0)).ping()
-    except redis.ConnectionError as error:
-        refused = "/nowhere" in str(error)
-    return [Connection().pack_command("SET", "a", 1.5), refused]
+    client = redis.Redis(unix_socket_path="/nowhere", retry=Retry(NoBackoff(), 0))
+    refused = error_of(redis.ConnectionError, client.ping)
+    return [Connection().pack_command("SET", "a", 1.5), "/nowhere" in str(refused)]
 
 
 @computes("pymongo")
@@ -272,14 +255,11 @@ def rasterio() -> Answer:
             file.write(grid, 1)
         with rasterio.open(f"{there}/a.tif") as file:
             same = bool((file.read(1) == grid).all())
-        try:
-            rasterio.open(f"{there}/none.tif")
-        except rasterio.errors.RasterioIOError as error:
-            refused = str(error).rpartition("/")[2]
+        refused = error_of(rasterio.errors.RasterioIOError, rasterio.open, f"{there}/none.tif")
     return [
         same,
         [round(each[0], 5) for each in transform("EPSG:4326", "EPSG:25832", [9.0], [48.0])],
-        refused,
+        str(refused).rpartition("/")[2],
     ]
 
 
@@ -327,11 +307,7 @@ def orjson() -> Answer:
 
     value = {"a": [1, 2.5, None, "ü"], "array": np.arange(5), "set": {1}}
     data = orjson.dumps(value, default=sorted, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS)
-    try:
-        orjson.loads(b"{")
-    except orjson.JSONDecodeError as error:
-        refused = str(error)
-    return [data, orjson.loads(data), refused]
+    return [data, orjson.loads(data), str(error_of(orjson.JSONDecodeError, orjson.loads, b"{"))]
 
 
 @computes("ujson")
@@ -364,11 +340,8 @@ def rapidjson() -> Answer:
     import rapidjson
 
     validate = rapidjson.Validator('{"required": ["a"]}')
-    try:
-        validate('{"b": 1}')
-    except rapidjson.ValidationError as error:
-        refused = str(error)
-    return [rapidjson.dumps({"a": [1, 2.5]}), refused]
+    refused = error_of(rapidjson.ValidationError, validate, '{"b": 1}')
+    return [rapidjson.dumps({"a": [1, 2.5]}), str(refused)]
 
 
 @computes("msgpack")
@@ -421,10 +394,7 @@ def pydantic() -> Answer:
         names=(list[str], []),
         __validators__={"checked": pydantic.field_validator("count")(lambda value: value * 2)},
     )
-    try:
-        model(count="many")
-    except pydantic.ValidationError as error:
-        refused = error.errors(include_url=False)
+    refused = error_of(pydantic.ValidationError, model, count="many").errors(include_url=False)
     return [model(count="3", names=("a",)).model_dump(), repr(refused), model.model_json_schema()]
 
 

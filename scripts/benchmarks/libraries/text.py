@@ -6,7 +6,7 @@ import functools
 import io
 from typing import Any
 
-from benchmarks.libraries.registry import Answer, computes
+from benchmarks.libraries.registry import Answer, computes, error_of
 
 WORDS = ["quick", "Brown", "fox", "lazy", "dogs", "über", "jumping", "the"]
 TEXT = " ".join(WORDS[step * 3 % len(WORDS)] for step in range(200))
@@ -46,10 +46,7 @@ def lxml() -> Answer:
             "</xsl:stylesheet>"
         )
     )
-    try:
-        etree.fromstring("<a><b></a>")
-    except etree.XMLSyntaxError as error:
-        refused = str(error)
+    refused = str(error_of(etree.XMLSyntaxError, etree.fromstring, "<a><b></a>"))
     return [tree.xpath("t:shout(//item[last()])", namespaces={"t": "urn:trial"}), str(style(tree)), refused]
 
 
@@ -164,10 +161,7 @@ def pymupdf() -> Answer:
         page.draw_circle((100, 100), 30 + number, fill=(1, 0, 0))
     read = pymupdf.open("pdf", document.tobytes())
     picture = read[1].get_pixmap(dpi=50)
-    try:
-        pymupdf.open("pdf", b"nothing")
-    except pymupdf.FileDataError as error:
-        refused = str(error)
+    refused = str(error_of(pymupdf.FileDataError, pymupdf.open, "pdf", b"nothing"))
     return [
         [page.get_text().strip() for page in read],
         len(read[0].search_for("page")),
@@ -202,11 +196,8 @@ def pypdfium2() -> Answer:
     text.close()
     page.close()
     document.close()
-    try:
-        pypdfium2.PdfDocument(b"nothing")
-    except pypdfium2.PdfiumError as error:
-        answer.append(str(error)[:40])
-    return answer
+    refused = error_of(pypdfium2.PdfiumError, pypdfium2.PdfDocument, b"nothing")
+    return [*answer, str(refused)[:40]]
 
 
 @computes("pillow")
@@ -237,10 +228,7 @@ def cv2() -> Answer:
     gray = cv2.cvtColor(cv2.GaussianBlur(picture, (5, 5), 1.5), cv2.COLOR_BGR2GRAY)
     _, png = cv2.imencode(".png", picture)
     shapes, _ = cv2.findContours((gray > 128).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
-    try:
-        cv2.cvtColor(gray, 99999)
-    except cv2.error as error:
-        refused = error.func
+    refused = error_of(cv2.error, cv2.cvtColor, gray, 99999).func
     return [
         int(cv2.Canny(gray, 50, 150).sum()),
         bool((cv2.imdecode(png, 1) == picture).all()),
@@ -288,11 +276,8 @@ def av() -> Answer:
     file.seek(0)
     with av.open(file) as container:
         frames = [int(frame.to_ndarray(format="gray").mean()) for frame in container.decode(video=0)]
-    try:
-        av.open(io.BytesIO(b"nothing" * 100))
-    except av.error.InvalidDataError as error:
-        refused = type(error).__name__
-    return [frames, refused]
+    refused = error_of(av.error.InvalidDataError, av.open, io.BytesIO(b"nothing" * 100))
+    return [frames, type(refused).__name__]
 
 
 @computes("soundfile")
