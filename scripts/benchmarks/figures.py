@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from marked import Tables, markdown_table, with_tables
@@ -43,7 +44,7 @@ def is_kept(name: str) -> bool:
 
 def spread(values: list[float], digits: int = 0) -> str:
     """``median (least to most)``."""
-    middle, least, most = statistics.median(values), min(values), max(values)
+    middle, least, most = median(values), min(values), max(values)
     return f"{middle:,.{digits}f} ({least:,.{digits}f} to {most:,.{digits}f})"
 
 
@@ -55,42 +56,39 @@ def headlines() -> str:
     startup, rest = kept("startup")["measured"], kept("rest")["measured"]
     models = {(one["models"], one["workers"]): one for one in kept("memory")["table"]}
 
-    def row(what: str, stock: str, pool: str) -> list[str]:
-        return [what, stock, pool]
-
     def seconds(name: str) -> str:
-        return f"{statistics.median(startup[name]):.2g} s"
+        return f"{median(startup[name]):.2g} s"
 
     def memory(what: str, key: tuple[int, int]) -> list[str]:
         one = models[key]
         computed = " (computed)" if one["stock computed"] else ""
-        return row(what, f"{one['stock, MB']:,.0f} MB{computed}", f"{one['pool, MB']:,.0f} MB")
+        return [what, f"{one['stock, MB']:,.0f} MB{computed}", f"{one['pool, MB']:,.0f} MB"]
 
     def rate(what: str, case: str) -> list[str]:
-        each = [statistics.median(rest[f"{case}, 2 workers, 8 clients: {name}"]) for name in SERVERS[:2]]
-        return row(f"requests a second, {what}, two workers, eight clients", *(f"{one:,.0f}" for one in each))
+        each = [median(rest[f"{case}, 2 workers, 8 clients: {name}"]) for name in SERVERS[:2]]
+        return [f"requests a second, {what}, two workers, eight clients", *(f"{one:,.0f}" for one in each)]
 
     def of_one_worker(what: str) -> list[str]:
         one = next(one for one in kept("weights")["table"] if (one["megabytes"], one["workers"]) == (0, 1))
-        return row(what, *(f"{statistics.median(one[f'{server}_mb']):,.0f} MB" for server in SERVERS[:2]))
+        return [what, *(f"{median(one[f'{server}_mb']):,.0f} MB" for server in SERVERS[:2])]
 
     def served(what: str, figure: str, unit: str) -> list[str]:
         residual = kept("serving")["figures"]["medium"]
         each = [residual[name][figure] for name in ("stock TorchServe", "interpool, packed")]
-        return row(what, *(f"{statistics.median(one['8']):,.0f}{unit}" for one in each))
+        return [what, *(f"{median(one['8']):,.0f}{unit}" for one in each)]
 
     def of_weights(what: str, figure: str, unit: str) -> list[str]:
         most = max(kept("weights")["table"], key=lambda one: (one["megabytes"], one["workers"]))
-        each = [statistics.median(most[f"{server}_{figure}"]) for server in ("stock", "pool")]
-        return row(what, *(f"{one:,.0f}{unit}" if one >= 10 else f"{one:.2g}{unit}" for one in each))
+        each = [median(most[f"{server}_{figure}"]) for server in ("stock", "pool")]
+        return [what, *(f"{one:,.0f}{unit}" if one >= 10 else f"{one:.2g}{unit}" for one in each)]
 
     four = "`PUT min_worker=4` on a warm server, until each of the four has answered rightly"
     first = "a server just started: from the first model's registration to its first correct answer"
     return markdown_table(
-        ["on a shared machine of two cores, side by side in one run", "stock TorchServe", "interpool"],
+        "on a shared machine of two cores, side by side in one run | stock TorchServe | interpool",
         [
-            row(four, seconds("stock: answered"), seconds("pool: answered")),
-            row(first, seconds("stock: first"), seconds("pool: first, host by serve")),
+            [four, seconds("stock: answered"), seconds("pool: answered")],
+            [first, seconds("stock: first"), seconds("pool: first, host by serve")],
             of_weights("memory, a model with a gigabyte of weights, four workers", "mb", " MB"),
             of_weights(
                 "a model with a gigabyte of weights: from one worker until four answer", "scaled_s", " s"
@@ -114,7 +112,7 @@ def handlers() -> str:
         [name, *(f"{one[f'{server}, {unit}']:,.0f} {unit}" for server in SERVERS[:2])]
         for name, unit in ((f"memory, {what}", "MB"), ("registered, and each has answered, within", "s"))
     ]
-    return markdown_table(["", "stock TorchServe", "interpool"], rows)
+    return markdown_table(" | stock TorchServe | interpool", rows)
 
 
 _TRITON_PLATFORMS = (
@@ -189,7 +187,7 @@ def ten_models() -> dict[str, str]:
     """Each framework's memory with ten small models of four workers each."""
     by_name = kept("serving-models")["figures"]["small"]
     return {
-        name: f"{statistics.median(one['mb']):,.0f} MB" + (", a server each" if one["servers"] > 1 else "")
+        name: f"{median(one['mb']):,.0f} MB" + (", a server each" if one["servers"] > 1 else "")
         for name, one in by_name.items()
     }
 
@@ -212,27 +210,18 @@ def comparison() -> str:
         unknown = "-" if name in NO_SERVERS else NOT_MEASURED
         figures = [unknown] * 4
         if small and medium:
-            memory = sum(statistics.median(small[part]["8"]) for part in ("workers_mb", "frontends_mb"))
+            memory = sum(median(small[part]["8"]) for part in ("workers_mb", "frontends_mb"))
             restarted = ", restarted" if small["restarts"] else ""
             figures = [
                 f"{memory:,.0f} MB",
-                *(f"{statistics.median(one['rate']['8']):,.0f}" for one in (small, medium)),
-                f"{statistics.median(small['scaled_s']):.1f} s{restarted}",
+                *(f"{median(one['rate']['8']):,.0f}" for one in (small, medium)),
+                f"{median(small['scaled_s']):.1f} s{restarted}",
             ]
         rows.append([link, facts[0], figures[0], in_ten.get(name, unknown), *figures[1:], *facts[1:]])
-    head = [
-        "",
-        "8 workers are",
-        "their memory",
-        "10 models, 4 workers each",
-        "requests a second, small model",
-        "medium model",
-        "1 to 8 workers",
-        "hermetic archives",
-        "runs a `.mar` as it is",
-        "GPU",
-        "main platforms",
-    ]
+    head = (
+        " | 8 workers are | their memory | 10 models, 4 workers each | requests a second, small model | "
+        "medium model | 1 to 8 workers | hermetic archives | runs a `.mar` as it is | GPU | main platforms"
+    )
     return markdown_table(head, rows)
 
 
@@ -245,7 +234,7 @@ def bars(name: str) -> str:
         [bar["name"], f"{bar['ratio']:.3g}", f"{bar['least']:g}", "met" if bar["met"] else "**missed**"]
         for bar in kept(name)["bars"]
     ]
-    return markdown_table(["bar", "ratio", "at least", ""], rows)
+    return markdown_table("bar | ratio | at least | ", rows)
 
 
 def requests() -> str:
@@ -254,28 +243,21 @@ def requests() -> str:
     for label, case in kept("rest")["cases"].items():
         for name in SERVERS:
             cpu, own = case["cpu_ms"][name], case["own_cpu_ms"].get(name)
-            besides = f"{statistics.median(cpu) - statistics.median(own):.3f} ms" if own else ""
+            besides = f"{median(cpu) - median(own):.3f} ms" if own else ""
             rows.append(
                 [
                     label if name == "stock" else "",
                     name,
                     spread(case["rates"][name]),
                     f"{report.ratio(case['rates'][name], case['rates']['stock']):.2f}",
-                    ", ".join(f"{statistics.median(case[part][name]):.1f}" for part in ("p50", "p99"))
-                    + " ms",
-                    f"{statistics.median(cpu):.3f} ms",
+                    ", ".join(f"{median(case[part][name]):.1f}" for part in ("p50", "p99")) + " ms",
+                    f"{median(cpu):.3f} ms",
                     besides,
                 ]
             )
-    head = [
-        "what",
-        "",
-        "requests a second",
-        "over stock",
-        "p50, p99",
-        "CPU time of the workers",
-        "besides the model's",
-    ]
+    head = (
+        "what |  | requests a second | over stock | p50, p99 | CPU time of the workers | besides the model's"
+    )
     return markdown_table(head, rows)
 
 
@@ -289,7 +271,7 @@ def first_models() -> str:
         if "first" in name and "p99" not in name:
             ratio = f"{report.ratio(values, stock):.2f}"
         rows.append([name, f"{spread(values, 3)} s", ratio])
-    return markdown_table(["what", "time", "over stock's first"], rows)
+    return markdown_table("what | time | over stock's first", rows)
 
 
 KINDS = {
@@ -301,21 +283,15 @@ KINDS = {
 
 def interpreters(name: str = "memory") -> str:
     """What a further interpreter adds, beside a process, or a further thread of another Python."""
-    measured = {what: statistics.median(values) for what, values in kept(name)["measured"].items()}
+    measured = {what: median(values) for what, values in kept(name)["measured"].items()}
     kinds = {what.partition(", bare")[0]: None for what in measured if ", bare" in what}
     rows = []
     for kind in kinds:
         memory = [f"{what}: {part}, MB" for what in ("bare", "BERT") for part in ("pss", "dirty")]
         cells = [measured.get(f"{kind}, {what}") for what in (*memory, "ready, s of CPU")]
         rows.append([KINDS.get(kind, kind), *("" if one is None else f"{one:.3g}" for one in cells)])
-    head = [
-        "",
-        "bare: PSS, MB",
-        "private dirty",
-        "with BERT, over its weights: PSS",
-        "private dirty",
-        "ready: s of CPU",
-    ]
+    bert = "with BERT, over its weights: PSS | private dirty"
+    head = f" | bare: PSS, MB | private dirty | {bert} | ready: s of CPU"
     return markdown_table(head, rows)
 
 
@@ -327,14 +303,14 @@ def models_and_workers() -> str:
         pool, stock = one["pool, MB"], one["stock, MB"]
         what = f"{one['models']} x {one['workers']}"
         rows.append([what, f"{pool:,.0f} MB", f"{stock:,.0f} MB{star}", f"{stock / pool:.1f}"])
-    return markdown_table(["models x workers of each", "pool", "stock", "stock over pool"], rows)
+    return markdown_table("models x workers of each | pool | stock | stock over pool", rows)
 
 
 def registrations() -> str:
     """From the registration of a model with weights to its first right answer."""
     rows = []
     for one in kept("weights")["registrations"]:
-        unpacked = [f"{statistics.median(one[f'{name}_unpacked_s']):.2f}" for name in SERVERS[:2]]
+        unpacked = [f"{median(one[f'{name}_unpacked_s']):.2f}" for name in SERVERS[:2]]
         rows.append(
             [
                 f"{one['megabytes']:,} MB",
@@ -343,7 +319,7 @@ def registrations() -> str:
                 f"{', '.join(unpacked)} s",
             ]
         )
-    head = ["weights", "stock", "pool", "stock over pool", "of it the frontend's unpacking: stock, pool"]
+    head = "weights | stock | pool | stock over pool | of it the frontend's unpacking: stock, pool"
     return markdown_table(head, rows)
 
 
@@ -351,7 +327,7 @@ def weights() -> str:
     """Memory of both servers, and their time to scale, by a model's weights and workers."""
     rows = []
     for one in kept("weights")["table"]:
-        memory = [f"{statistics.median(one[f'{name}_mb']):,.0f}" for name in SERVERS[:2]]
+        memory = [f"{median(one[f'{name}_mb']):,.0f}" for name in SERVERS[:2]]
         copies = [one[f"{name}_copies"] for name in SERVERS[:2]]
         seconds = [one[f"{name}_scaled_s"] for name in SERVERS[:2]]
         rows.append(
@@ -359,20 +335,14 @@ def weights() -> str:
                 f"{one['megabytes']:,} MB x {one['workers']}",
                 *(f"{each} MB" for each in memory),
                 f"{report.ratio(one['stock_mb'], one['pool_mb']):.1f}",
-                *(f"{statistics.median(each):.2f}" if each else "" for each in copies),
-                *(f"{statistics.median(each):.2f} s" if each else "" for each in seconds),
+                *(f"{median(each):.2f}" if each else "" for each in copies),
+                *(f"{median(each):.2f} s" if each else "" for each in seconds),
             ]
         )
-    head = [
-        "weights x workers",
-        "stock",
-        "pool",
-        "stock over pool",
-        "copies of the weights: stock",
-        "pool",
-        "from 1 worker, all answering: stock",
-        "pool",
-    ]
+    head = (
+        "weights x workers | stock | pool | stock over pool | copies of the weights: stock | pool | "
+        "from 1 worker, all answering: stock | pool"
+    )
     return markdown_table(head, rows)
 
 
@@ -384,7 +354,7 @@ def iterations() -> str:
         over = measured["packaged: two processes" if name.startswith("packaged") else "two processes"]
         ratio = report.ratio(values, over)
         rows.append([name, spread(values), f"{ratio:.3f}"])
-    return markdown_table(["what", "iterations a second", "over two processes"], rows)
+    return markdown_table("what | iterations a second | over two processes", rows)
 
 
 NOT_KEPT = "No result is kept yet."
@@ -399,7 +369,7 @@ def free_threads() -> str:
         [model, way, spread(rates), f"{ratio:.2f}"] for model, way, rates, ratio in _over_processes(result)
     ]
     rows += [[model, _peer(result), why, ""] for model, why in result["left_out"].items()]
-    return markdown_table(["model", "what", "calls a second", "over two processes"], rows)
+    return markdown_table("model | what | calls a second | over two processes", rows)
 
 
 def free_threads_in_short() -> str:
@@ -443,10 +413,7 @@ def servers(result: str = "serving") -> str:
         few, *more = sorted(map(int, next(iter(by_name.values()))["rate"]))
         most = max([few, *more])
         for name, one in by_name.items():
-            middle = {
-                what: {int(n): statistics.median(all_) for n, all_ in one[what].items()}
-                for what in BY_WORKERS
-            }
+            middle = {what: {int(n): median(all_) for n, all_ in one[what].items()} for what in BY_WORKERS}
             megabytes = middle["workers_mb"][most] + middle["frontends_mb"][most]
             rows.append(
                 [
@@ -455,23 +422,16 @@ def servers(result: str = "serving") -> str:
                     *(spread(one["rate"][str(count)]) for count in (few, *more)),
                     f"{middle['p50_ms'][most]:.3g}, {middle['p99_ms'][most]:.3g} ms",
                     f"{megabytes:,.0f} MB",
-                    f"{statistics.median(one['scaled_s']):.1f} s"
-                    + (" (restarted)" if one["restarts"] else ""),
-                    f"{statistics.median(one['first_s']):.1f} s",
-                    f"{statistics.median(one['another_s']):.2f} s" if one["another_s"] else "a server each",
+                    f"{median(one['scaled_s']):.1f} s" + (" (restarted)" if one["restarts"] else ""),
+                    f"{median(one['first_s']):.1f} s",
+                    f"{median(one['another_s']):.2f} s" if one["another_s"] else "a server each",
                 ]
             )
-    head = [
-        "model",
-        "server",
-        f"requests a second, {few} workers",
-        *(f"{count} workers" for count in more),
-        "p50, p99",
-        "memory",
-        f"1 to {most} workers",
-        "start to first answer",
-        "another model",
-    ]
+    counts = " | ".join(f"{count} workers" for count in (few, *more))
+    head = (
+        f"model | server | requests a second, {counts} | p50, p99 | memory | 1 to {most} workers | "
+        "start to first answer | another model"
+    )
     return markdown_table(head, rows)
 
 
@@ -480,18 +440,10 @@ def models_together() -> str:
     rows = []
     for model, by_name in kept("serving-models")["figures"].items():
         for name, one in by_name.items():
-            seconds = [f"{statistics.median(one[what]):.1f} s" for what in ("first_s", "all_s")]
-            memory = f"{statistics.median(one['mb']):,.0f} MB"
+            seconds = [f"{median(one[what]):.1f} s" for what in ("first_s", "all_s")]
+            memory = f"{median(one['mb']):,.0f} MB"
             rows.append([model, name, str(one["servers"]), *seconds, spread(one["rate"]), memory])
-    head = [
-        "model",
-        "server",
-        "servers",
-        "each model has answered",
-        "each worker has",
-        "requests a second",
-        "memory",
-    ]
+    head = "model | server | servers | each model has answered | each worker has | requests a second | memory"
     return "\n\n".join([markdown_table(head, rows), bars("serving-models")])
 
 
@@ -507,7 +459,7 @@ def slopes() -> str:
     rows.append(
         ["memory_mb, with the leak", f"{leak['per_hour']:+.0f} ± {leak['error']:.0f}", "", leak["verdict"]]
     )
-    return markdown_table(["what", "an hour", "at most", ""], rows)
+    return markdown_table("what | an hour | at most | ", rows)
 
 
 def suite() -> str:
@@ -521,30 +473,22 @@ def suite() -> str:
         mine = rates["interpreters"]
         others = ("processes", "forked processes", "one interpreter", "graph")
         over = [f"{report.ratio(mine, rates[way]):.2f}" if way in rates else "" for way in others]
-        alone = statistics.median(curves["rates"]["interpreters"]["1"])
+        alone = median(curves["rates"]["interpreters"]["1"])
         memory = [f"{curves['memory'][way] / 1e6:,.0f}" for way in ("interpreters", *others[:2])]
         rows.append(
             [
                 curves["model"],
-                *(
-                    f"{each:,.0f}" if each >= 100 else f"{each:.3g}"
-                    for each in (alone, statistics.median(mine))
-                ),
+                *(f"{each:,.0f}" if each >= 100 else f"{each:.3g}" for each in (alone, median(mine))),
                 *over[:3],
                 over[3] and f"{over[3]} ({curves['graph']})",
                 f"{', '.join(memory)} MB",
             ]
         )
-    head = [
-        "model",
-        "calls a second, one interpreter",
-        f"{cores} interpreters",
-        "over processes",
-        "over forked ones",
-        "over one interpreter's threads",
-        "over the graph",
-        f"memory of {most}: pool, processes, forked",
-    ]
+    head = (
+        f"model | calls a second, one interpreter | {cores} interpreters | over processes | "
+        "over forked ones | over one interpreter's threads | over the graph | "
+        f"memory of {most}: pool, processes, forked"
+    )
     return markdown_table(head, rows)
 
 
@@ -567,7 +511,7 @@ def runs() -> str:
                 ", ".join(f"{name} {_own(name, version)}" for name, version in versions.items()),
             ]
         )
-    return markdown_table(["result", "made on", "cores", "machine", "with"], rows)
+    return markdown_table("result | made on | cores | machine | with", rows)
 
 
 def _own(name: str, version: str | dict[str, str]) -> str:
@@ -587,7 +531,7 @@ def neighbours() -> str:
             name = f"{server}: {beside}"
             greedy = "" if beside == "alone" else spread(result["greedy_answers_per_s"][server], 2)
             rows.append([name, f"{result['p50'][name]:.3f} s", f"{result['p99'][name]:.3f} s", greedy])
-    return markdown_table(["what", "p50", "p99", "greedy answers a second"], rows)
+    return markdown_table("what | p50 | p99 | greedy answers a second", rows)
 
 
 def many() -> str:
@@ -597,7 +541,7 @@ def many() -> str:
         what, _, unit = name.rpartition(", ")
         digits = 2 if max(values) < 1 else 1
         rows.append([what, f"{spread(values, digits) if len(values) > 1 else f'{values[0]:.1f}'} {unit}"])
-    return markdown_table(["what", ""], rows)
+    return markdown_table("what | ", rows)
 
 
 CALLS = {
@@ -618,7 +562,7 @@ def calls() -> str:
     """What calls and tensors cost."""
     measured = kept("session")["measured"]
     rows = [[what, spread(measured[name], 2 if name == "plain call" else 1)] for name, what in CALLS.items()]
-    return markdown_table(["what", "µs"], rows)
+    return markdown_table("what | µs", rows)
 
 
 def on_a_gpu() -> str:
@@ -629,44 +573,39 @@ def on_a_gpu() -> str:
             for width, rates in by_width.items():
                 memory = f"{each['memory_mb'][way][width]:,.0f}"
                 rows.append([each["model"], way, width, spread(rates), memory])
-    header = ["model", "way", "at once", "calls/s, median (least to most)", "device memory, MB"]
+    header = "model | way | at once | calls/s, median (least to most) | device memory, MB"
     return markdown_table(header, rows)
 
 
+WITH_BARS = (
+    *("many", "memory", "neighbour", "rest", "scale_out", "scaling", "serving", "session", "startup"),
+    "weights",
+)
 TABLES: dict[Path, Tables] = {
     README: {"handlers": handlers, "figures": headlines, "comparison": comparison},
     PAGE: {
         "runs": runs,
         "interpreters": interpreters,
         "models-and-workers": models_and_workers,
-        "memory-bars": lambda: bars("memory"),
         "registrations": registrations,
         "weights": weights,
-        "weights-bars": lambda: bars("weights"),
         "requests": requests,
-        "rest-bars": lambda: bars("rest"),
         "iterations": iterations,
         "free-threads": free_threads,
         "further-threads": further_threads,
-        "scaling-bars": lambda: bars("scaling"),
         "first-models": first_models,
-        "startup-bars": lambda: bars("startup"),
         "suite": suite,
-        "suite-bars": lambda: bars("scaling-suite"),
+        "suite-bars": partial(bars, "scaling-suite"),
         "servers": servers,
-        "serving-bars": lambda: bars("serving"),
-        "direct-servers": lambda: servers("serving-direct"),
-        "direct-bars": lambda: bars("serving-direct"),
+        "direct-servers": partial(servers, "serving-direct"),
+        "direct-bars": partial(bars, "serving-direct"),
         "serving-models": models_together,
-        "scale-out-bars": lambda: bars("scale_out"),
         "slopes": slopes,
         "neighbours": neighbours,
-        "neighbour-bars": lambda: bars("neighbour"),
         "many": many,
-        "many-bars": lambda: bars("many"),
         "calls": calls,
-        "session-bars": lambda: bars("session"),
         "gpu": on_a_gpu,
+        **{f"{name.replace('_', '-')}-bars": partial(bars, name) for name in WITH_BARS},
     },
     FAQ: {"free-threads-in-short": free_threads_in_short},
 }

@@ -10,9 +10,10 @@ Tables = dict[str, Callable[[], str]]
 BEGIN, END = "<!-- {}: begin ({}) -->", "<!-- {}: end -->"
 
 
-def markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """A table; what would end a cell is escaped."""
-    lines = [head, ["---"] * len(head), *rows]
+def markdown_table(head: str, rows: list[list[str]]) -> str:
+    """A table, with a head such as ``name | value``; what would end a cell of a row is escaped."""
+    names = head.split(" | ")
+    lines = [names, ["---"] * len(names), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
         for line in lines

@@ -28,7 +28,7 @@ KEPT = ROOT / "docs" / "matrix.json"
 PAGE = ROOT / "docs" / "versions.md"
 SCALING = "scaling"
 CANNOT_TELL = 3  # exit status of scripts/bench
-HEAD = "CPython", "torch", "tests", "demo", "scaling", "on", "missing"
+HEAD = "CPython | torch | tests | demo | scaling | on | missing"
 
 
 class Cell(NamedTuple):
@@ -156,7 +156,7 @@ def _counted(report: Path) -> dict[str, Any]:
 
 def table(kept: dict[str, dict[str, Any]]) -> str:
     """The rows as Markdown."""
-    return markdown_table(list(HEAD), [list(_columns(cell, kept.get(str(cell)))) for cell in cells()])
+    return markdown_table(HEAD, [list(_columns(cell, kept.get(str(cell)))) for cell in cells()])
 
 
 def shown(kept: dict[str, dict[str, Any]]) -> tuple[str, str, str]:

@@ -23,10 +23,10 @@ TYPES = {"array": "paths", "integer": "whole number", "number": "number", "strin
 def table(settings: type) -> str:
     """A row for each setting, with its option of ``interpool run`` if there are any."""
     found = described(settings)
-    head = ["setting", "type and unit", "default", "what it does"]
+    head = "setting | type and unit | default | what it does"
     rows = [[f"`{each.name}`", _type(each), each.default, each.description] for each in found]
     if any(each.option for each in found):
-        head.insert(1, "option of `interpool run`")
+        head = head.replace("setting", "setting | option of `interpool run`")
         for row, each in zip(rows, found, strict=True):
             row.insert(1, f"`{each.option}`")
     return markdown_table(head, rows)

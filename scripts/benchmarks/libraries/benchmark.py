@@ -141,7 +141,7 @@ def main() -> None:
         put(
             PAGE,
             "libraries",
-            f"{markdown_table(['library', 'what it did', 'computes'], rows)}\n\n{tested_with()}",
+            f"{markdown_table('library | what it did | computes', rows)}\n\n{tested_with()}",
             "scripts/bench libraries",
         )
         write(
