@@ -21,30 +21,26 @@ from pathlib import Path
 import psutil
 import torch
 
-from benchmarks.gpu import models
+from benchmarks.gpu import guest
 from benchmarks.shared import archiving, report
+from benchmarks.shared.curves import Curves
+from benchmarks.shared.memory import MB, pss_mb
+from benchmarks.shared.turns import in_turns
 from benchmarks.shared.worker import Worker, counted
 
 INTERPRETERS, PROCESSES, GRAPH = "interpreters", "processes", "graph"
 WAYS = (INTERPRETERS, PROCESSES, GRAPH)
-MB = 1e6
 SHUT = "there is no GPU that torch can use here; --device cpu measures the same on the CPU"
 
 
 @dataclass
-class Curves:
-    """The model's figures, for each way and width; scripts/benchmarks figures draws them.
+class OnDevice(Curves):
+    """The model's figures; scripts/benchmarks figures draws them.
 
     Attributes:
-        model: its name.
-        graph: what made a graph of it.
-        rates: calls a second, by round.
-        memory_mb: what all of them have in use, less what there was before.
+        memory_mb: what all of them have in use, less what there was before, for each way and width.
     """
 
-    model: str = models.NAME
-    graph: str = "trace"
-    rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     memory_mb: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def further_mb(self, way: str) -> float:
@@ -52,10 +48,6 @@ class Curves:
         by_width = self.memory_mb[way]
         fewest, most = min(by_width), max(by_width)
         return (by_width[most] - by_width[fewest]) / max(1, most - fewest)
-
-    def ratio(self, over: str, under: str, width: int) -> float:
-        """Of two ways' rates, the median over the rounds."""
-        return report.ratio(self.rates[over][width], self.rates[under][width])
 
 
 class Bench:
@@ -86,7 +78,7 @@ class Bench:
         if self._device.startswith("cuda"):
             free, total = torch.cuda.mem_get_info(self._device)
             return (total - free) / MB
-        return sum(psutil.Process(worker.pid).memory_full_info().pss for worker in workers) / MB
+        return pss_mb(psutil.Process(worker.pid) for worker in workers)
 
     def memory_of(self, way: str, width: int) -> float:
         """What so many take, alone on the device."""
@@ -95,24 +87,18 @@ class Bench:
             workers = self.start(stack, way, width)
             return self.used_mb(workers) - before
 
-    def curves(self, widths: list[int], rounds: int, seconds: float) -> Curves:
+    def curves(self, widths: list[int], rounds: int, seconds: float) -> OnDevice:
         """Everything."""
-        found = Curves()
-        archiving.pack("benchmarks.gpu.models:large", self._archive)
+        found = OnDevice(guest.NAME, "trace")
+        archiving.pack("benchmarks.gpu.guest:large", self._archive)
         for way in WAYS:
             found.memory_mb[way] = {width: self.memory_of(way, width) for width in widths}
         found.rates = {way: {width: [] for width in widths} for way in WAYS}
         with ExitStack() as stack:
             workers = {way: self.start(stack, way, max(widths)) for way in WAYS}
-            turns = [(way, width) for width in widths for way in WAYS]
-            for number in range(rounds):
-                turn = number * len(WAYS) // rounds
-                for way, width in [*turns[turn:], *turns[:turn]]:
-                    if way == PROCESSES:
-                        rate = counted(workers[way][:width], seconds, 1)
-                    else:
-                        rate = counted(workers[way], seconds, width)
-                    found.rates[way][width].append(rate)
+            for way, width in in_turns([(way, width) for width in widths for way in WAYS], rounds):
+                at_once, more = (workers[way][:width], 1) if way == PROCESSES else (workers[way], width)
+                found.rates[way][width].append(counted(at_once, seconds, more))
             for worker in [one for group in workers.values() for one in group]:
                 worker.stop()
         return found
@@ -120,9 +106,7 @@ class Bench:
 
 def _expected() -> float:
     """The model's answer in this process, on the CPU."""
-    from benchmarks.gpu import guest
-
-    return guest.answer(models.large(), "cpu")
+    return guest.answer(guest.large(), "cpu")
 
 
 def main() -> None:
@@ -143,7 +127,7 @@ def main() -> None:
     most = widths[-1]
     with tempfile.TemporaryDirectory(prefix="interpool-gpu-") as folder:
         found = Bench(options.device, Path(folder)).curves(widths, options.rounds, options.seconds)
-    over = found.ratio(INTERPRETERS, PROCESSES, most)
+    over = found.ratio((INTERPRETERS, most), (PROCESSES, most))
     bars = [report.Bar(f"interpreters over processes, {most} of them", over, 0.95)]
     if len(widths) > 1:
         least_mb = 1.0  # of an interpreter's: what is less cannot be told from nothing
@@ -152,11 +136,7 @@ def main() -> None:
     doubt = "" if on_gpu else "this is the CPU, and the bars are a GPU's"
     report.finish(
         "gpu",
-        {
-            f"{way} x {width}": values
-            for way, by_width in found.rates.items()
-            for width, values in by_width.items()
-        },
+        found.by_name(),
         "calls/s",
         bars,
         doubt,

@@ -1,18 +1,34 @@
-"""A model on a device that is called over and over: in ordinary Python, and inside interpreters."""
+"""The gpu benchmark's model, a transformer's encoder, and its calls: in every Python the same."""
 
 from __future__ import annotations
 
 import contextlib
-import time
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from benchmarks.gpu.models import inputs
+from benchmarks.shared.at_once import rate_of
 
 WARM = 3
+NAME = "large"
+SHAPE = (1, 128, 1024)
 Model = Callable[[torch.Tensor], Any]
+
+
+def large() -> torch.nn.Module:
+    """``[1, 128, 1024]``: as many layers as $GPU_LAYERS says, 50 MB of weights each."""
+    torch.manual_seed(0)
+    layers = int(os.environ["GPU_LAYERS"])
+    layer = torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).eval()
+
+
+def inputs(device: str) -> torch.Tensor:
+    """What it is asked."""
+    count = int(torch.tensor(SHAPE).prod().item())
+    return torch.linspace(-1.0, 1.0, count).reshape(SHAPE).to(device)
 
 
 def answer(model: Model, device: str) -> float:
@@ -27,16 +43,12 @@ def answer(model: Model, device: str) -> float:
 def repeat(model: Model, device: str, seconds: float) -> float:
     """Calls a second, each waited for, on a stream of this thread's own; one at least."""
     x = inputs(device)
-    on_gpu = device.startswith("cuda")
-    stream = torch.cuda.Stream(device) if on_gpu else None
-    count = 0
-    with torch.inference_mode(), torch.cuda.stream(stream) if on_gpu else contextlib.nullcontext():
-        start = time.perf_counter()
-        while True:
-            model(x)
-            if stream is not None:
-                stream.synchronize()
-            count += 1
-            took = time.perf_counter() - start
-            if took >= seconds:
-                return count / took
+    stream = torch.cuda.Stream(device) if device.startswith("cuda") else None
+
+    def once() -> None:
+        model(x)
+        if stream is not None:
+            stream.synchronize()
+
+    with torch.inference_mode(), torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+        return rate_of(once, seconds)

@@ -56,13 +56,13 @@ def in_this_python(mode: str, device: str, most: int) -> tuple[str, AtOnce]:
     """The answer, and the work."""
     import torch
 
-    from benchmarks.gpu import guest, models
+    from benchmarks.gpu import guest
 
     torch.set_num_threads(1)
-    model: Any = models.large().to(device)
+    model: Any = guest.large().to(device)
     if mode == "graph":
         with torch.inference_mode():
-            model = torch.jit.trace(model, models.inputs(device))
+            model = torch.jit.trace(model, guest.inputs(device))
     said = guest.answer(model, device)
     return str(said), in_threads([functools.partial(guest.repeat, model, device)] * most)
 

@@ -17,9 +17,9 @@ from local_server import TorchServe
 from waiting import wait_for
 
 from benchmarks.shared import archiving, report
+from benchmarks.shared.memory import pss_mb
 from benchmarks.shared.tiny import WIDTH, TinyMLP
 
-MB = 1e6
 RECOVERY = "ready after the host was killed, s"
 
 
@@ -65,17 +65,13 @@ def main() -> None:
         right = ask(running, names, 2 * options.workers)
         time.sleep(5)  # what was loaded and freed settles
 
-        memory = [process.memory_full_info() for process in running.shims()]
-        (host,) = running.hosts()
-        pss = {
-            "shims": sum(m.pss for m in memory),
-            "host": host.memory_full_info().pss,
-            "frontend": running.frontend.memory_full_info().pss,
+        each = [pss_mb([shim]) for shim in running.shims()]
+        mb = {
+            "shims, MB": sum(each),
+            "host, MB": pss_mb(running.hosts()),
+            "TorchServe's frontend, MB": pss_mb([running.frontend]),
         }
-        measured["shims, MB"] = [pss["shims"] / MB]
-        measured["host, MB"] = [pss["host"] / MB]
-        measured["TorchServe's frontend, MB"] = [pss["frontend"] / MB]
-        measured["one shim, MB"] = [m.pss / MB for m in memory]
+        measured |= {what: [taken] for what, taken in mb.items()} | {"one shim, MB": each}
 
         start = time.perf_counter()
         running.kill_host()
@@ -99,8 +95,8 @@ def main() -> None:
         [
             report.Bar("right answers", right / asked, 1.0),
             report.Bar("20 s over the registrations", 20 * scale / measured["registered, s"][0], 1.0),
-            report.Bar("1400 MB over all of these", 1400 * scale / (sum(pss.values()) / MB), 1.0),
-            report.Bar("620 MB over the shims", 620 * scale / (pss["shims"] / MB), 1.0),
+            report.Bar("1400 MB over all of these", 1400 * scale / sum(mb.values()), 1.0),
+            report.Bar("620 MB over the shims", 620 * scale / mb["shims, MB"], 1.0),
             report.Bar("12 s over the recovery", 12 * scale / measured[RECOVERY][0], 1.0),
         ],
         options=vars(options),

@@ -28,9 +28,10 @@ import psutil
 from local_server import TorchServe
 
 from benchmarks.memory import handlers
-from benchmarks.shared import peer, report, tiny_archives
+from benchmarks.shared import archiving, peer, report
 from benchmarks.shared.checkout import program
-from benchmarks.shared.server_memory import MB, served
+from benchmarks.shared.memory import pss_mb, served_mb
+from benchmarks.shared.worker import Worker
 
 HANDLERS = 10  # ordinary archives
 
@@ -57,20 +58,12 @@ def processes(count: int) -> dict[str, float]:
     """What a Python process of its own takes that has the same, one of so many, MB (PSS); its weights too."""
     found = {}
     for what in ("bare", "BERT"):
-        command = program("memory.guest", what)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        there = [
-            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            for _ in range(count)
-        ]
-        try:
-            for process in there:
-                assert process.stdout is not None
-                process.stdout.readline()
-            taken = [psutil.Process(process.pid).memory_full_info().pss / MB for process in there]
-        finally:
-            for process in there:
-                process.communicate()
+        there = [Worker("memory.guest", what) for _ in range(count)]
+        for process in there:
+            process.wait_ready()
+        taken = [pss_mb([psutil.Process(process.pid)]) for process in there]
+        for process in there:
+            process.stop()
         found[f"{what}: pss, MB"] = statistics.median(taken)
     return found
 
@@ -130,7 +123,7 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
                     if running.predict(model, {"id": number}, timeout=120).status != 200:
                         raise RuntimeError(f"{name}: {model} did not answer")
             time.sleep(3)  # what was loaded and freed settles
-            found[models, workers] = served(running)
+            found[models, workers] = served_mb(running)
     return found
 
 
@@ -167,7 +160,7 @@ def main() -> None:
     table: list[dict[str, float | bool]] = []
     if grid:
         with tempfile.TemporaryDirectory() as folder:
-            tiny_archives.archive(Path(folder), Path(folder))
+            archiving.archive_tiny(Path(folder), Path(folder))
             pool = serve("pool", Path(folder), grid)
             real = sorted(
                 {(1, 1), (1, 2)} | {each for each in grid if each[0] * each[1] <= options.stock_workers}

@@ -11,7 +11,7 @@ from local_server import TorchServe
 
 from benchmarks.serving.models import REQUEST
 from benchmarks.shared import archiving
-from benchmarks.shared.server_memory import served
+from benchmarks.shared.memory import served_mb
 
 
 def measure(models: int, workers: int) -> dict[str, float]:
@@ -57,7 +57,7 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
         if any(answer != answers[0] for answer in answers):
             raise RuntimeError(f"{name}: answers of one model differ")
         time.sleep(3)  # what was loaded and freed settles
-        return served(running), seconds, answers[0]
+        return served_mb(running), seconds, answers[0]
 
 
 def _ask(running: TorchServe, model: str) -> list[float]:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from benchmarks.memory.settled import FIELDS, memory
+from benchmarks.memory.guest import FIELDS, memory
 from interpool import InterpreterManager
 
 

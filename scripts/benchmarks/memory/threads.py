@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from benchmarks.memory import guest
-from benchmarks.memory.settled import FIELDS, memory
+from benchmarks.memory.guest import FIELDS, memory
 from benchmarks.shared.copies import sharing_weights
 from benchmarks.shared.peer import gil
 

@@ -27,6 +27,7 @@ from local_server import TorchServe
 from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
 from benchmarks.shared.others import Others, doubt
+from benchmarks.shared.turns import in_turns
 
 GREEDY_WORKERS = 8
 ALONE, BESIDE = "alone", "beside a greedy one"
@@ -114,22 +115,21 @@ def main() -> None:
         servers = {name: stack.enter_context(server(name, Path(folder))) for name in ("stock", "pool")}
         for running in servers.values():
             ask_quietly(running, options.quiet, 3)
-        for round_number in range(options.rounds):
-            for name, neighbour in turns[:: 1 if round_number % 2 else -1]:
-                running = servers[name]
-                label = name if neighbour == "greedy" else f"{name}, share 1"
-                alone = ask_quietly(running, options.quiet, options.requests)
-                measured.setdefault(f"{label}: {ALONE}", []).extend(alone)
-                disturbed = Others(each for one in servers.values() for each in one.processes())
-                with greedy_clients(running, neighbour, options.greedy) as answers:
-                    ask_quietly(running, options.quiet, options.warm)
-                    start = time.perf_counter()
-                    beside = ask_quietly(running, options.quiet, options.requests)
-                    end = time.perf_counter()
-                measured.setdefault(f"{label}: {BESIDE}", []).extend(beside)
-                others.append(disturbed.cores())
-                count = sum(start <= when <= end for when in answers)
-                rates.setdefault(label, []).append(count / (end - start))
+        for name, neighbour in in_turns(turns, options.rounds):
+            running = servers[name]
+            label = name if neighbour == "greedy" else f"{name}, share 1"
+            alone = ask_quietly(running, options.quiet, options.requests)
+            measured.setdefault(f"{label}: {ALONE}", []).extend(alone)
+            disturbed = Others(each for one in servers.values() for each in one.processes())
+            with greedy_clients(running, neighbour, options.greedy) as answers:
+                ask_quietly(running, options.quiet, options.warm)
+                start = time.perf_counter()
+                beside = ask_quietly(running, options.quiet, options.requests)
+                end = time.perf_counter()
+            measured.setdefault(f"{label}: {BESIDE}", []).extend(beside)
+            others.append(disturbed.cores())
+            count = sum(start <= when <= end for when in answers)
+            rates.setdefault(label, []).append(count / (end - start))
 
     p50 = {name: percentile(values, 0.5) for name, values in measured.items()}
     p99 = {name: percentile(values, 0.99) for name, values in measured.items()}

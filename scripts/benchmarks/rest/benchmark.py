@@ -31,6 +31,7 @@ from benchmarks.shared import archiving, http_load, report
 from benchmarks.shared.checkout import BENCHMARKS
 from benchmarks.shared.clients import load
 from benchmarks.shared.others import Others, doubt
+from benchmarks.shared.turns import in_turns
 
 STOCK, POOL, AT_ONCE, BOUND = "stock", "pool", "at once", "bound"
 SERVERS = (STOCK, POOL, AT_ONCE, BOUND)
@@ -188,12 +189,10 @@ def measure(
     for case in cases:
         for name, running in servers.items():
             Measured().take(name, running, case, options.warm)
-        for round_number in range(options.rounds):
-            turn = round_number % len(SERVERS)
-            for name in SERVERS[turn:] + SERVERS[:turn]:
-                measured[case].take(name, servers[name], case, options.seconds)
-                if case.cpu and name in (STOCK, POOL):
-                    measured[case].take_own(name, servers[name], case, options.seconds / 4)
+        for name in in_turns(SERVERS, options.rounds):
+            measured[case].take(name, servers[name], case, options.seconds)
+            if case.cpu and name in (STOCK, POOL):
+                measured[case].take_own(name, servers[name], case, options.seconds / 4)
     others.append(disturbed.cores())
     for name, running in servers.items():
         for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):

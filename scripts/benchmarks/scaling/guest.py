@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from stock_answer import call
 
+from benchmarks.shared.at_once import rate_of
+
 WARM = 3
-_loaded: tuple[Any, Any, Any] = (None, (), {})
+_loaded: Callable[[float], float]
 
 
 def repeat(entry: Any, inputs: tuple[tuple[Any, ...], dict[str, Any]], seconds: float) -> float:
-    """Calls per second, made one after another for that long; one at least."""
-    args, kwargs = inputs
-    count = 0
-    start = time.perf_counter()
-    while True:
-        call(entry, args, kwargs)
-        count += 1
-        took = time.perf_counter() - start
-        if took >= seconds:
-            return count / took
+    """Calls a second."""
+    return rate_of(lambda: call(entry, *inputs), seconds)
 
 
 def inputs_of(answer: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -38,13 +33,11 @@ def load(archive: str, answer: str) -> None:
     from interpool.native.inside.packages import load_object
 
     entry = load_object(archive, ENTRY_PACKAGE, ENTRY_RESOURCE)
-    args, kwargs = inputs_of(answer)
+    _loaded = functools.partial(repeat, entry, inputs_of(answer))
     for _ in range(WARM):
-        call(entry, args, kwargs)
-    _loaded = (entry, args, kwargs)
+        _loaded(0.0)
 
 
 def repeat_loaded(seconds: float) -> float:
     """Inside an interpreter: ``repeat`` of what was loaded there."""
-    entry, args, kwargs = _loaded
-    return repeat(entry, (args, kwargs), seconds)
+    return _loaded(seconds)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.shared.checkout import ROOT
 
-STORE = ROOT / "model_store"
 
-
-@dataclass(frozen=True)
-class Model:
-    """One model to pack.
-
-    Attributes:
-        name: in the table.
-        root: its source.
-        spec: its factory.
-        build: scripts to run first, below the root.
-    """
+class Model(NamedTuple):
+    """One model to pack: its name in the table, the recipe's folder, its factory."""
 
     name: str
     root: Path
-    spec: str = "project.factory:build"
-    build: tuple[str, ...] = ()
+    spec: str
 
 
 # Each a recipe of the kind of one model of Figure 4 of "Using Python for Model Inference in Deep Learning"
@@ -33,6 +22,7 @@ KINDS = (
     "bert", "mobilenet", "dlrm", "translator", "tacotron", "tagger", "detector", "slomo", "stargan",
     "cyclegan", "demucs", "yolo", "painter", "matting", "moco",
 )  # fmt: skip
-RECIPES = [Model(kind, STORE / kind, build=("build_ops.py",) if kind == "detector" else ()) for kind in KINDS]
+STORE = ROOT / "model_store"
+RECIPES = [Model(kind, STORE / kind, "project.factory:build") for kind in KINDS]
 # Those that TorchScript takes, so wide that a call is nearly all arithmetic, as of the paper's big models.
 WIDE = [Model(f"{kind}, wide", STORE / kind, "project.wide:build") for kind in ("demucs", "matting")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from benchmarks.memory import guest
 from benchmarks.rest.handlers import WIDTH, Gated
 from benchmarks.shared import tiny
+from benchmarks.shared.at_once import rate_of
 
 WARM = 20
 LAYERS, WIDE, BATCH = 16, 256, 16
@@ -100,20 +100,15 @@ def bert() -> torch.nn.Module:
     return built("bert")
 
 
-def repeat(model: Callable[..., Any], name: str, seconds: float) -> int:
-    """Call what is such a model for that long, in the caller's inference mode; returns how often."""
+def repeat(model: Callable[..., Any], name: str, seconds: float) -> float:
+    """Calls a second of what is such a model, in the caller's inference mode."""
     inputs = MODELS[name].inputs()
-    count = 0
     with torch.inference_mode():
         for _ in range(WARM):
             model(*inputs)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            model(*inputs)
-            count += 1
-    return count
+        return rate_of(lambda: model(*inputs), seconds)
 
 
-def repeat_own(name: str, seconds: float) -> int:
+def repeat_own(name: str, seconds: float) -> float:
     """The same of this interpreter's model: what runs inside interpreters."""
     return repeat(built(name), name, seconds)

@@ -39,8 +39,7 @@ def measure(start: Callable[[], Configurations], rounds: int, seconds: float) ->
             turn = round_number % len(order)
             for name in order[turn:] + order[:turn]:
                 workers, width = configurations[name]
-                rate = counted(workers, seconds, width) / seconds
-                measured.setdefault(name, []).append(rate)
+                measured.setdefault(name, []).append(counted(workers, seconds, width))
         for worker in {id(w): w for group, _ in configurations.values() for w in group}.values():
             worker.stop()
     return measured

@@ -22,7 +22,8 @@ import psutil
 from benchmarks.scaling.models import Model
 from benchmarks.shared import report
 from benchmarks.shared.checkout import SUPPORT
-from benchmarks.shared.curves import draw
+from benchmarks.shared.curves import Curves, draw
+from benchmarks.shared.turns import in_turns
 from benchmarks.shared.worker import Worker, counted
 
 INTERPOOL = Path(sys.executable).with_name("interpool")
@@ -36,20 +37,14 @@ SCALES = 0.9
 
 
 @dataclass
-class Curves:
+class OfProcesses(Curves):
     """One model's figures.
 
     Attributes:
-        model: its name.
-        graph: what made a graph of it: "script", "trace", "export", or "" if none did.
-        rates: calls a second, for each way and width, by round.
-        cpu: seconds of CPU time of all processes, for each call, likewise.
+        cpu: seconds of CPU time of all processes, for each call, for each way and width, by round.
         memory: proportional memory of all processes of a way, at the greatest width, in bytes.
     """
 
-    model: str
-    graph: str = ""
-    rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     cpu: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
 
@@ -58,18 +53,14 @@ class Curves:
         """CPU time of a call in a process: its own, whatever else the machine does."""
         return statistics.median(self.cpu[PROCESSES][1])
 
-    def ratio(self, over: tuple[str, int], under: tuple[str, int]) -> float:
-        """Median over the rounds."""
-        return report.ratio(self.rates[over[0]][over[1]], self.rates[under[0]][under[1]])
-
 
 # ---- one model --------------------------------------------------------------------------------
 
 
 def prepared(model: Model, folder: Path) -> list[str]:
     """Pack it, and have its source answer; gives the arguments of its workers."""
-    for script in model.build:
-        subprocess.run([sys.executable, model.root / script], check=True, stdout=subprocess.DEVNULL)
+    if (script := model.root / "build_ops.py").exists():
+        subprocess.run([sys.executable, script], check=True, stdout=subprocess.DEVNULL)
     archive, stock = folder / "m.ptpkg", folder / "stock"
     stock.mkdir(parents=True)
     pack = [str(INTERPOOL), "pack", model.spec, "--root", str(model.root), "-o", str(archive)]
@@ -81,10 +72,10 @@ def prepared(model: Model, folder: Path) -> list[str]:
     return [str(model.root), model.spec, str(stock), str(archive)]
 
 
-def curves(model: Model, folder: Path, widths: list[int], rounds: int, seconds: float) -> Curves:
+def curves(model: Model, folder: Path, widths: list[int], rounds: int, seconds: float) -> OfProcesses:
     """Measure one model; all ways and widths take turns in each round."""
     arguments, most = prepared(model, folder), max(widths)
-    found = Curves(model.name)
+    found = OfProcesses(model.name)
     with ExitStack() as stack:
 
         def start(mode: str) -> Worker:
@@ -100,18 +91,15 @@ def curves(model: Model, folder: Path, widths: list[int], rounds: int, seconds: 
         ways = {INTERPRETERS: [pool], ONE: alone[:1], GRAPH: [graph], PROCESSES: alone, FORKED: [forked]}
         if not found.graph:
             del ways[GRAPH]
-        turns = [(way, width) for width in widths for way in ways]
         found.rates = {way: {width: [] for width in widths} for way in ways}
         found.cpu = {way: {width: [] for width in widths} for way in ways}
-        for number in range(rounds):
-            turn = number * len(ways) // rounds
-            for way, width in [*turns[turn:], *turns[:turn]]:
-                workers, more = (alone[:width], 1) if way == PROCESSES else (ways[way], width)
-                spent = -_cpu_seconds(workers)
-                rate = counted(workers, seconds, more)
-                spent += _cpu_seconds(workers)
-                found.rates[way][width].append(rate)
-                found.cpu[way][width].append(spent / (rate * seconds))
+        for way, width in in_turns([(way, width) for width in widths for way in ways], rounds):
+            workers, more = (alone[:width], 1) if way == PROCESSES else (ways[way], width)
+            spent = -_cpu_seconds(workers)
+            rate = counted(workers, seconds, more)
+            spent += _cpu_seconds(workers)
+            found.rates[way][width].append(rate)
+            found.cpu[way][width].append(spent / (rate * seconds))
         found.memory = {way: _memory(workers) for way, workers in ways.items()}
         for worker in (*alone, graph, pool, forked):
             worker.stop()
@@ -148,17 +136,12 @@ def run(
         draw([asdict(each) for each in found], plot)
     bars, control = judged(found, cores if cores in widths else max(widths))
     doubt = "" if control >= SCALES else f"processes reach only {control:.2f} of what these cores could do"
-    measured = {
-        f"{each.model}: {way} x {width}": values
-        for each in found
-        for way, by_width in each.rates.items()
-        for width, values in by_width.items()
-    }
+    measured = {f"{each.model}: {name}": values for each in found for name, values in each.by_name().items()}
     suite = [asdict(each) for each in found]
     report.finish("scaling-suite", measured, "calls/s", bars, doubt, control=control, suite=suite)
 
 
-def line(found: Curves, widths: list[int]) -> str:
+def line(found: OfProcesses, widths: list[int]) -> str:
     """Rates of a model, at all widths."""
     ways = {
         way: "/".join(f"{statistics.median(by_width[width]):.4g}" for width in widths)
@@ -168,7 +151,7 @@ def line(found: Curves, widths: list[int]) -> str:
     return f"{found.model} ({found.graph or 'no graph'}), calls/s at {'/'.join(map(str, widths))}: {words}"
 
 
-def judged(found: list[Curves], width: int) -> tuple[list[report.Bar], float]:
+def judged(found: list[OfProcesses], width: int) -> tuple[list[report.Bar], float]:
     """The bars, at that width, and how well the machine itself scales: 1 is as well as its cores could."""
     over = [each.ratio((INTERPRETERS, width), (PROCESSES, width)) for each in found]
     bars = [report.Bar("interpreters over processes, mean of all models", mean(over), 0.95)]

@@ -1,4 +1,4 @@
-"""One process of the scaling benchmark: waits for ``SECONDS START WIDTH`` lines, prints counts.
+"""One process of the scaling benchmark: waits for ``SECONDS START WIDTH`` lines, prints rates.
 
 Its arguments:
 
@@ -32,7 +32,7 @@ def in_interpreters(width: int, name: str) -> list[Loop]:
     def loop(session: Any) -> Loop:
         repeat = session.global_(GUEST, "repeat_own")
         repeat(name, 0.0)
-        return lambda seconds: int(repeat(name, seconds).to_value())
+        return lambda seconds: float(repeat(name, seconds).to_value())
 
     return [loop(manager.acquire_session()) for _ in range(width)]
 

@@ -26,6 +26,7 @@ import torch
 
 from benchmarks.session import guest
 from benchmarks.shared import report
+from benchmarks.shared.turns import in_turns
 from interpool import InterpreterManager
 
 OVER_PLAIN = 3.0  # us
@@ -103,15 +104,11 @@ def main() -> None:
         works = configurations(manager)
         check(works)
         measured: dict[str, list[float]] = {name: [] for name in works}
-        order = list(works)
         gc.disable()
-        for round_number in range(-1, options.rounds):
-            # A machine's speed drifts: nobody is always first. The first round is for warming up.
-            turn = round_number % len(order)
-            for name in order[turn:] + order[:turn]:
-                took = per_call_us(works[name], options.calls)
-                if round_number >= 0:
-                    measured[name].append(took)
+        for work in works.values():
+            per_call_us(work, options.calls)  # to warm up
+        for name in in_turns(list(works), options.rounds):
+            measured[name].append(per_call_us(works[name], options.calls))
         gc.enable()
 
     def compare(of: str, with_: str, how: Callable[[float, float], float]) -> list[float]:

@@ -55,3 +55,10 @@ def archive(name: str, store: Path, arguments: list[str]) -> None:
     command = [str(BIN / "torch-model-archiver"), "--model-name", name, "--version", "1.0", *arguments]
     command += ["--export-path", str(store), "--force"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def archive_tiny(store: Path, work: Path) -> None:
+    """``pool.mar``, hermetic, and ``stock.mar``, for the stock worker: the code of one handler, tiny.py's."""
+    handler = "benchmarks.shared.tiny:Handler"
+    archive("pool", store, hermetic(handler, work / "tiny.ptpkg"))
+    archive("stock", store, ordinary(handler, work))

@@ -12,6 +12,18 @@ Loop = Callable[[float], float]
 AtOnce = Callable[[float, float, int], float]  # seconds, start, width
 
 
+def rate_of(call: Callable[[], object], seconds: float) -> float:
+    """Calls a second, made one after another for that long; one at least."""
+    count = 0
+    start = time.perf_counter()
+    while True:
+        call()
+        count += 1
+        took = time.perf_counter() - start
+        if took >= seconds:
+            return count / took
+
+
 def in_threads(loops: list[Loop]) -> AtOnce:
     """Runs as many of the loops as it is told, each in a thread; gives the sum of their rates."""
 

@@ -1,11 +1,13 @@
-"""Draws what ``scripts/bench scaling --models`` or ``gpu`` measured: a panel for each model."""
+"""What ``scripts/bench scaling --models`` and ``gpu`` measure of a model; draws a panel for each model."""
 
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared import report
 from benchmarks.shared.plots import legend, pyplot, save
 
 COLUMNS = 5
@@ -26,11 +28,36 @@ NAMES = {
 }
 
 
+@dataclass
+class Curves:
+    """One model's figures.
+
+    Attributes:
+        model: its name.
+        graph: what made a graph of it: "script", "trace", "export", or "" if none did.
+        rates: calls a second, for each way and width, by round.
+    """
+
+    model: str
+    graph: str = ""
+    rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+
+    def ratio(self, over: tuple[str, int], under: tuple[str, int]) -> float:
+        """Of two rates, the median over the rounds."""
+        return report.ratio(self.rates[over[0]][over[1]], self.rates[under[0]][under[1]])
+
+    def by_name(self) -> dict[str, list[float]]:
+        """The rates, by the names of ways and widths."""
+        return {
+            f"{way} x {width}": values for way, rates in self.rates.items() for width, values in rates.items()
+        }
+
+
 def draw(suite: list[dict[str, Any]], file: Path) -> Path:
     """Write the figure, in the format that the file's suffix names.
 
     Args:
-        suite: Curves of scaling/suite.py, or of gpu, as dicts.
+        suite: Curves as dicts.
     """
     columns = min(COLUMNS, len(suite))
     rows = -(-len(suite) // columns)

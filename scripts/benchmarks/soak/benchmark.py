@@ -27,11 +27,11 @@ from waiting import NOT_STUCK_S, wait_for
 
 from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
+from benchmarks.shared.memory import MB, pss_mb
 from benchmarks.soak import handlers
 from benchmarks.soak.clients import Client
 from benchmarks.soak.slopes import HOUR, Slope, slope_of, verdict
 
-MB = 1e6
 SCALED, CHANGED, FAILING, KILLED, LEAKING = "scaled", "changed", "failing", "killed", "leaking"
 MADE_BY = {SCALED: "Steady", CHANGED: "Weighty", FAILING: "Steady", KILLED: "Steady", LEAKING: "Leaking"}
 WORKERS, MORE_WORKERS = 2, 4
@@ -199,8 +199,8 @@ class Soaked:
             threads=host.num_threads(),
             p50_ms=percentile(took, 0.5) * 1000,
             p99_ms=percentile(took, 0.99) * 1000,
-            shims_mb=sum(process.memory_full_info().pss for process in self.server.shims()) / MB,
-            frontend_mb=self.server.frontend.memory_full_info().pss / MB,
+            shims_mb=pss_mb(self.server.shims()),
+            frontend_mb=pss_mb([self.server.frontend]),
         )
 
     def _same_host(self) -> psutil.Process:

@@ -12,9 +12,19 @@ from pathlib import Path
 
 from local_server import TorchServe
 
+from benchmarks.shared.turns import in_turns
+
 REQUESTS = 200
 MANY = 64  # interpreters
-BY_SERVE, BY_WORKER = "1", "0"  # INTERPOOL_START_AHEAD
+STOCK, BY_SERVE, BY_WORKER = "stock: first", "pool: first, host by serve", "pool: first, host by its worker"
+OF_MANY = f"pool: first of {MANY}, by its worker"
+# By what is measured: the server, and its settings.
+FIRST: dict[str, tuple[str, dict[str, str]]] = {
+    STOCK: ("stock", {}),
+    BY_SERVE: ("pool", {"INTERPOOL_START_AHEAD": "1"}),
+    BY_WORKER: ("pool", {"INTERPOOL_START_AHEAD": "0"}),
+    OF_MANY: ("pool", {"INTERPOOL_START_AHEAD": "0", "INTERPOOL_INTERPRETERS": str(MANY)}),
+}
 RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
 Ask = Callable[[TorchServe], None]  # one request; raises RuntimeError unless it is answered rightly
@@ -74,40 +84,22 @@ def after_a_kill(running: TorchServe, ask: Ask) -> float:
 
 
 def measure(archives: Path, ask: Ask, rounds: int) -> dict[str, list[float]]:
-    """Seconds of all of it; a fresh server for each figure, of which nobody is always first."""
-    figures: dict[str, tuple[str, dict[str, str]]] = {
-        "stock: first": ("stock", {}),
-        "pool: first, host by serve": ("pool", {"INTERPOOL_START_AHEAD": BY_SERVE}),
-        "pool: first, host by its worker": ("pool", {"INTERPOOL_START_AHEAD": BY_WORKER}),
-        f"pool: first of {MANY}, by its worker": (
-            "pool",
-            {"INTERPOOL_START_AHEAD": BY_WORKER, "INTERPOOL_INTERPRETERS": str(MANY)},
-        ),
-    }
-    measured: dict[str, list[float]] = {
-        name: []
-        for name in (
-            *figures,
-            "pool: p99 at first",
-            "pool: p99 later",
-            "pool: after a kill",
-            "stock: after a kill",
-        )
-    }
-    order = list(figures)
+    """Seconds of all of it; a fresh server for each figure."""
+    measured: dict[str, list[float]] = {name: [] for name in FIRST}
     with just_started("pool", archives) as running:  # copies of libraries are made once
         first_answer(running, ask)
-    for round_number in range(rounds):
-        turn = round_number % len(order)
-        for name in order[turn:] + order[:turn]:
-            kind, environment = figures[name]
-            with just_started(kind, archives, **environment) as running:
-                measured[name].append(first_answer(running, ask))
-                if environment == {"INTERPOOL_START_AHEAD": BY_SERVE}:
-                    measured["pool: p99 at first"].append(slowest(running, ask))
-                    running.wait_for_all_interpreters()
-                    measured["pool: p99 later"].append(slowest(running, ask))
-                    measured["pool: after a kill"].append(after_a_kill(running, ask))
-                elif kind == "stock":
-                    measured["stock: after a kill"].append(after_a_kill(running, ask))
+
+    def note(name: str, seconds: float) -> None:
+        measured.setdefault(name, []).append(seconds)
+
+    for name in in_turns(list(FIRST), rounds):
+        kind, environment = FIRST[name]
+        with just_started(kind, archives, **environment) as running:
+            note(name, first_answer(running, ask))
+            if name == BY_SERVE:
+                note("pool: p99 at first", slowest(running, ask))
+                running.wait_for_all_interpreters()
+                note("pool: p99 later", slowest(running, ask))
+            if name in (BY_SERVE, STOCK):
+                note(f"{kind}: after a kill", after_a_kill(running, ask))
     return measured

@@ -34,7 +34,7 @@ from waiting import wait_for
 from benchmarks.shared import archiving, report
 from benchmarks.shared.asking import Asker
 from benchmarks.shared.checkout import program
-from benchmarks.shared.server_memory import served
+from benchmarks.shared.memory import served_mb
 
 SERVERS = POOL, STOCK = "pool", "stock"
 INTERPRETERS = 2
@@ -66,7 +66,7 @@ def archive(megabytes: int, store: Path, form: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / f"{megabytes}.pt"
         wrote = subprocess.run(
-            program("weights.state", str(state)), check=True, stdout=subprocess.PIPE, text=True
+            program("weights.model", str(state)), check=True, stdout=subprocess.PIPE, text=True
         )
         ordinary = archiving.ordinary(f"{HANDLER}:Stock", Path(folder), "benchmarks.weights.model")
         kinds = {
@@ -157,7 +157,7 @@ def measure(
             if count > 1:
                 figures.scaled_s.setdefault(count, []).append(turn.scale(count))
             time.sleep(settle)  # what was loaded and freed, and workers that were stopped
-            figures.memory_mb.setdefault(count, []).append(served(running))
+            figures.memory_mb.setdefault(count, []).append(served_mb(running))
 
 
 # ---- reporting -------------------------------------------------------------------------------

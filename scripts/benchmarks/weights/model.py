@@ -1,8 +1,13 @@
-"""A model that is nearly all weights: as many megabytes (10⁶ bytes) of float32 as it is told."""
+"""A model that is nearly all weights: as many megabytes (10⁶ bytes) of float32 as it is told.
+
+As a program it writes the model's state_dict to a file, and prints what it answers, as JSON.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 
 import torch
 
@@ -45,3 +50,10 @@ def build() -> Weights:
         for each in model.parameters():
             each.normal_()
     return model
+
+
+if __name__ == "__main__":
+    built = build()
+    torch.save(built.state_dict(), sys.argv[1])
+    with torch.inference_mode():
+        print(json.dumps(built(torch.ones(WIDTH)).tolist()))
