@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bench import measured
 
-from benchmarks.serving import answers, models, tensors
+from benchmarks.serving import frameworks, models, tensors
 from benchmarks.serving.frameworks import FRAMEWORKS, MOSEC, PACKED, Program, posted
 
 
@@ -17,12 +17,12 @@ def test_a_wrong_answer_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch
     right = models.build("small").answer(models.REQUEST)
     for said, wrong in ((right, False), ({"y": [0.5] * 16}, True)):
         body = json.dumps(said).encode()
-        monkeypatch.setattr(answers, "ask", lambda _url, _request, body=body: (body, json.loads(body)))
+        monkeypatch.setattr(frameworks, "ask", lambda _url, _request, body=body: (body, json.loads(body)))
         if wrong:
-            with pytest.raises(answers.WrongAnswerError, match="which is not"):
-                answers.right_answer("small", "http://nowhere")
+            with pytest.raises(frameworks.WrongAnswerError, match="which is not"):
+                frameworks.right_answer("small", "http://nowhere")
         else:
-            assert answers.right_answer("small", "http://nowhere") == body
+            assert frameworks.right_answer("small", "http://nowhere") == body
 
 
 def test_a_request_travels_in_a_tensor_to_servers_of_that_protocol_only() -> None:

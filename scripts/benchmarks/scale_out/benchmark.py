@@ -22,10 +22,11 @@ import psutil
 from waiting import wait_for
 
 from benchmarks.serving import frameworks
-from benchmarks.serving.answers import right_answer
 from benchmarks.serving.models import REQUEST
 from benchmarks.shared import checkout, http_load, report
+from benchmarks.shared.memory import pss_mb
 from benchmarks.shared.others import Others, doubt
+from benchmarks.shared.turns import in_turns
 
 KINDS = PROCESSES, POOL = "processes", "pool"
 PROXIES = PYTHON, HAPROXY = "Python proxy", "HAProxy"
@@ -83,8 +84,8 @@ class OnRay(frameworks.OnTold):
         """Of the replicas, and of all else that is Ray's own, in MB."""
         replicas = rays = 0.0
         for process in self.processes():
+            size = pss_mb([process])
             with contextlib.suppress(psutil.NoSuchProcess):
-                size = process.memory_full_info().pss / frameworks.MB
                 family = [process, *process.parents()]
                 if any(each.name().startswith("ray::ServeRepl") for each in family):
                     replicas += size
@@ -118,27 +119,25 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         archive = frameworks.archive("small", hermetic=True, store=Path(folder))
-        for number in range(options.rounds):
-            for kind in KINDS[:: 1 if number % 2 == 0 else -1]:
-                for proxy in PROXIES:
-                    with OnRay(kind, 1, options.copies, archive, proxy).running() as running:
-                        (url,) = running.urls
-                        expected = right_answer("small", url)
-                        running.by_handle(1, clients)  # warms
-                        watched = Others(running.processes())
-                        met = http_load.measure(url, body, JSON, expected, clients, options.seconds)
-                        if met.wrong:
-                            raise RuntimeError(met.wrong)
-                        note(kind, f"{one}: by {proxy}, answers/s", met.rate)
-                        if proxy == PYTHON:  # the rest does not depend on it
-                            rate = running.by_handle(options.seconds, clients)
-                            note(kind, f"{one}: by handle, answers/s", rate)
-                            for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
-                                note(kind, f"{one}: {whose}, MB", size)
-                        others.append(watched.cores())
-                with OnRay(kind, options.models, options.copies_each, archive).running() as running:
-                    for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
-                        note(kind, f"{many}: {whose}, MB", size)
+        for kind in in_turns(KINDS, options.rounds):
+            for proxy in PROXIES:
+                with OnRay(kind, 1, options.copies, archive, proxy).running() as running:
+                    (url,) = running.urls
+                    expected = frameworks.right_answer("small", url)
+                    running.by_handle(1, clients)  # warms
+                    watched = Others(running.processes())
+                    met = http_load.measure(url, body, JSON, expected, clients, options.seconds)
+                    if met.wrong:
+                        raise RuntimeError(met.wrong)
+                    note(kind, f"{one}: by {proxy}, answers/s", met.rate)
+                    if proxy == PYTHON:  # the rest does not depend on it
+                        note(kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients))
+                        for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+                            note(kind, f"{one}: {whose}, MB", size)
+                    others.append(watched.cores())
+            with OnRay(kind, options.models, options.copies_each, archive).running() as running:
+                for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+                    note(kind, f"{many}: {whose}, MB", size)
 
     def bar(what: str, least: float, of_processes: bool) -> report.Bar:
         over, under = (PROCESSES, POOL) if of_processes else (POOL, PROCESSES)

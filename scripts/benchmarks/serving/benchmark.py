@@ -23,16 +23,15 @@ import itertools
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from waiting import wait_for
 
 from benchmarks.serving import environment, together
-from benchmarks.serving.answers import WrongAnswerError, right_answer
 from benchmarks.serving.frameworks import (
     ALONE,
     DIRECT,
@@ -45,9 +44,11 @@ from benchmarks.serving.frameworks import (
     Order,
     Program,
     Server,
+    WrongAnswerError,
     archive,
     memory,
     posted,
+    right_answer,
 )
 from benchmarks.serving.models import BY_DEFAULT, MODELS
 from benchmarks.shared import http_load, report
@@ -90,7 +91,7 @@ class Found:
         others: cores that other processes used, for each measurement.
     """
 
-    figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
 
@@ -108,10 +109,11 @@ def scaled(server: Server, workers: int) -> float:
     return time.perf_counter() - begun
 
 
-def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found: Found) -> None:
-    """Start, measure and stop one framework with one model."""
+def turn(
+    model: str, name: str, folder: Path, options: argparse.Namespace, figures: Figures
+) -> Iterator[float]:
+    """Start, measure and stop one framework; gives the cores that other processes used under each load."""
     framework = FRAMEWORKS[name]
-    figures = found.figures.setdefault(model, {}).setdefault(name, Figures())
     figures.restarts = name == ALONE or (isinstance(framework, Program) and not framework.kind.scales)
     most = max(options.workers)
     begun = time.perf_counter()
@@ -133,7 +135,7 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
             wait_for_all(server, workers)
             disturbed = Others(server.processes())
             met = http_load.measure(*load, options.seconds)
-            found.others.append(disturbed.cores())
+            yield disturbed.cores()
             if met.wrong:
                 raise WrongAnswerError(met.wrong)
             there_mb = memory(server)
@@ -151,6 +153,12 @@ def turn(model: str, name: str, folder: Path, options: argparse.Namespace, found
 def prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
     """Install what is missing, make archives; gives why a framework cannot be installed."""
     failed = {}
+    for hermetic in (True, False):
+        store = folder / ("hermetic" if hermetic else "ordinary")
+        store.mkdir()
+        if {name for name in options.frameworks if AS_STOCK.get(name) is hermetic}:
+            for model in options.only:
+                archive(model, hermetic, store)
     for name in options.frameworks:
         framework = FRAMEWORKS[name]
         if isinstance(framework, Program):
@@ -158,127 +166,51 @@ def prepare(folder: Path, options: argparse.Namespace) -> dict[str, str]:
                 environment.python_of(framework.pins)
             except environment.CannotBeInstalledError as error:
                 failed[name] = f"cannot be installed: {error}"
-        else:
-            store = folder / ("hermetic" if AS_STOCK[name] else "ordinary")
-            store.mkdir(exist_ok=True)
-            for model in options.only:
-                archive(model, AS_STOCK[name], store)
     return failed
 
 
-def in_rounds(options: argparse.Namespace, failed: dict[str, str], one: Callable[[str, str], None]) -> None:
-    """All frameworks with each model, in turns, beginning with another one in each round; drop what fails.
-
-    Args:
-        failed: why a framework is left out; those that fail are added.
-        one: called with a model and a framework.
-    """
+def measure(folder: Path, options: argparse.Namespace) -> Found:
+    """All frameworks with each model, in turns, beginning with another one in each round; drop what fails."""
+    found = Found(failed=prepare(folder, options))
+    one, kind = (together.turn, together.Figures) if options.together else (turn, Figures)
     for round_number, model in itertools.product(range(options.rounds), options.only):
+        by_name = found.figures.setdefault(model, {})
         first = round_number % len(options.frameworks)
         for name in options.frameworks[first:] + options.frameworks[:first]:
-            if name in failed:
+            if name in found.failed:
                 continue
             try:
-                one(model, name)
+                found.others += one(model, name, folder, options, by_name.setdefault(name, kind()))
             except (OSError, RuntimeError, AssertionError) as error:
-                failed[name] = f"{model}: {type(error).__name__}: {error}"
-                print(f"  {name}, {failed[name]}", flush=True)
+                found.failed[name] = f"{model}: {type(error).__name__}: {error}"
+                print(f"  {name}, {found.failed[name]}", flush=True)
             else:
                 print(f"  round {round_number + 1}: {model}, {name}", flush=True)
-
-
-def measure(folder: Path, options: argparse.Namespace) -> Found:
-    found = Found(failed=prepare(folder, options))
-    in_rounds(options, found.failed, lambda model, name: turn(model, name, folder, options, found))
     for name, by_name in itertools.product(found.failed, found.figures.values()):
         by_name.pop(name, None)
     return found
 
 
-def measure_together(folder: Path, options: argparse.Namespace) -> NoReturn:
-    """Measure several models at once, print, keep, and exit."""
-    failed = prepare(folder, options)
-    figures: dict[str, dict[str, together.Figures]] = {model: {} for model in options.only}
-    others = []
-    (workers,) = options.workers
-
-    def one(model: str, name: str) -> None:
-        there = figures[model].setdefault(name, together.Figures())
-        load = options.warm, options.seconds
-        others.append(together.turn(name, model, options.together, workers, *load, folder, there))
-
-    in_rounds(options, failed, one)
-    for name, by_name in itertools.product(failed, figures.values()):
-        by_name.pop(name, None)
-    report_failed(failed)
-    right = report.Bar(f"{PACKED} answered rightly", float(PACKED not in failed), 1.0)
-    report.finish(
-        "serving-models",
-        {
-            f"{model}: {name}": each.rate
-            for model, by_name in figures.items()
-            for name, each in by_name.items()
-        },
-        "req/s",
-        ([right] if PACKED in options.frameworks else []) + together.bars(figures, PACKED, STOCK),
-        doubt(others),
-        figures={
-            model: {name: asdict(each) for name, each in by_name.items()}
-            for model, by_name in figures.items()
-        },
-        failed=failed,
-        others_cores=others,
-        versions=versions([name for name in options.frameworks if name not in failed]),
-        options=vars(options),
-    )
-
-
-def report_failed(failed: dict[str, str]) -> None:
-    """Print which frameworks have no figures."""
-    for name, why in failed.items():
-        print(f"  {name} has no figures: {why}")
-
-
-def bars_of(found: Found, workers: list[int]) -> list[report.Bar]:
-    """What is asked of interpool, beside stock TorchServe in the same run."""
+def bars_of(found: Found, workers: list[int]) -> Iterator[report.Bar]:
+    """What is asked of interpool's workers, beside others in the same run."""
     most = max(workers)
-    ours = [name for name in (PACKED, ORDINARY) if name not in found.failed]
-    bars = [
-        report.Bar(f"{name} answered rightly", float(name not in found.failed), 1.0)
-        for name in (PACKED, ORDINARY)
-        if name in found.failed or any(name in by_name for by_name in found.figures.values())
-    ]
     if STOCK in found.failed:  # without its figures there is no bar beside it
-        bars.append(report.Bar(f"{STOCK} could be compared", 0.0, 1.0))
-    for name, (model, by_name) in itertools.product(ours, found.figures.items()):
+        yield report.Bar(f"{STOCK} could be compared", 0.0, 1.0)
+    for name, (model, by_name) in itertools.product((PACKED, ORDINARY), found.figures.items()):
         if name not in by_name or STOCK not in by_name:
             continue
         mine, stock = by_name[name], by_name[STOCK]
-        bars.append(
-            report.Bar(
-                f"{model}: {name}'s rate over stock's", report.ratio(mine.rate[most], stock.rate[most]), 0.9
-            )
-        )
-        bars.append(
-            report.Bar(
-                f"{model}: stock's workers' memory over {name}'s",
-                report.ratio(stock.workers_mb[most], mine.workers_mb[most]),
-                1.0,
-            )
-        )
-        bars.append(
-            report.Bar(
-                f"{model}: stock's 1 to {most} workers over {name}'s",
-                report.ratio(stock.scaled_s, mine.scaled_s),
-                5.0,
-            )
-        )
+        for what, one, another, least in (
+            (f"{name}'s rate over stock's", mine.rate[most], stock.rate[most], 0.9),
+            (f"stock's workers' memory over {name}'s", stock.workers_mb[most], mine.workers_mb[most], 1.0),
+            (f"stock's 1 to {most} workers over {name}'s", stock.scaled_s, mine.scaled_s, 5.0),
+        ):
+            yield report.Bar(f"{model}: {what}", report.ratio(one, another), least)
     for name, ((model, other), least) in itertools.product((DIRECT, ALONE), DIRECT_BARS.items()):
         by_name = found.figures.get(model, {})
         if name in by_name and other in by_name:
             ratio = report.ratio(by_name[name].rate[most], by_name[other].rate[most])
-            bars.append(report.Bar(f"{model}: {name}'s rate over {other}'s", ratio, least))
-    return bars
+            yield report.Bar(f"{model}: {name}'s rate over {other}'s", ratio, least)
 
 
 def versions(names: list[str]) -> dict[str, Any]:
@@ -320,27 +252,35 @@ def main() -> None:
         parser.error("--together takes one number of workers")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="ip-serving-") as folder:
-        if options.together:
-            measure_together(Path(folder), options)
         found = measure(Path(folder), options)
-    report_failed(found.failed)
-    figures = {
-        model: {name: asdict(each) for name, each in by_name.items()}
-        for model, by_name in found.figures.items()
-    }
-    measured = {
-        f"{model}: {name}, {workers} workers": rates
-        for model, by_name in found.figures.items()
-        for name, each in by_name.items()
-        for workers, rates in each.rate.items()
-    }
+    for name, why in found.failed.items():
+        print(f"  {name} has no figures: {why}")
+    each_one = [(model, *one) for model, by_name in found.figures.items() for one in by_name.items()]
+    bars = [
+        report.Bar(f"{name} answered rightly", float(name not in found.failed), 1.0)
+        for name in (PACKED, ORDINARY)
+        if name in options.frameworks
+    ]
+    if options.together:
+        measured = {f"{model}: {name}": each.rate for model, name, each in each_one}
+        bars += together.bars(found.figures, PACKED, STOCK)
+    else:
+        measured = {
+            f"{model}: {name}, {workers} workers": rates
+            for model, name, each in each_one
+            for workers, rates in each.rate.items()
+        }
+        bars += bars_of(found, options.workers)
     report.finish(
-        "serving",
+        "serving-models" if options.together else "serving",
         measured,
         "req/s",
-        bars_of(found, options.workers),
+        bars,
         doubt(found.others),
-        figures=figures,
+        figures={
+            model: {name: asdict(each) for name, each in by_name.items()}
+            for model, by_name in found.figures.items()
+        },
         failed=found.failed,
         others_cores=found.others,
         versions=versions([name for name in options.frameworks if name not in found.failed]),

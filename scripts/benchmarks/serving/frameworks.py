@@ -20,8 +20,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import psutil
 from local_server import INTERPOOL, TorchServe, free_ports
@@ -31,9 +32,9 @@ from benchmarks.serving import environment as environments
 from benchmarks.serving import handlers, models, tensors
 from benchmarks.shared import archiving
 from benchmarks.shared.checkout import SCRIPTS
+from benchmarks.shared.memory import pss_mb
 
 PATIENCE_S = 600.0  # what takes longer is stuck; forty workers that start at once take minutes
-MB = 1e6
 
 
 @dataclass(frozen=True)
@@ -67,35 +68,24 @@ def ask(url: str, request: dict[str, Any]) -> tuple[bytes, Any]:
     return body, tensors.unwrapped(said) if tensors.PATH in url else said
 
 
+class WrongAnswerError(RuntimeError):
+    """What a server answered is not what the model answers."""
+
+
+def right_answer(model: str, url: str) -> bytes:
+    """The server's answer, once it has been compared with that of the model in this process."""
+    question = models.MODELS[model].question
+    body, said = ask(url, question)
+    expected = models.build(model).answer(question)
+    if said != expected:
+        raise WrongAnswerError(f"{said}, which is not {expected}")
+    return body
+
+
 def who_answers(url: str, requests: int) -> list[Any]:
     """The processes that answer so many requests at once, as they say; raises OSError if one does not."""
     with ThreadPoolExecutor(requests) as threads:
         return [said["pid"] for _, said in threads.map(ask, [url] * requests, [models.WHO] * requests)]
-
-
-class Server(Protocol):
-    """A framework that serves one model, under one name or several.
-
-    Attributes:
-        urls: where each name is asked.
-    """
-
-    urls: list[str]
-
-    def scale(self, workers: int) -> None:
-        """Tell it to have so many for each name; returns when it says so, or at once where it does not."""
-
-    def all_answer(self, workers: int) -> bool:
-        """Ask as many at once as a name has workers; whether all workers of each have answered by now."""
-
-    def processes(self) -> list[psutil.Process]:
-        """All that runs on its behalf."""
-
-    def frontends(self) -> list[psutil.Process]:
-        """Those of them that run no model."""
-
-    def deploy_another(self) -> float | None:
-        """Seconds until another model on the same server has answered; None where a server has one."""
 
 
 # ---- TorchServe ----------------------------------------------------------------------------------
@@ -115,7 +105,11 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
 
 
 class OnTorchServe:
-    """A model on TorchServe."""
+    """A model on TorchServe.
+
+    Attributes:
+        urls: where each name is asked.
+    """
 
     def __init__(self, order: Order, archived: Path, running: TorchServe) -> None:
         self._order = order
@@ -143,24 +137,29 @@ class OnTorchServe:
             raise RuntimeError(f"the model was not registered: {answer.text}")
 
     def scale(self, workers: int) -> None:
+        """Tell it to have so many for each name; returns when it says so."""
         for name in self._order.names:
             answer = self._running.scale(name, workers)
             if answer.status != 200:
                 raise RuntimeError(f"the workers were not started: {answer.text}")
 
     def all_answer(self, workers: int) -> bool:
+        """Ask as many at once as a name has workers; whether all workers of each have answered by now."""
         return all(
             len(self._running.ready_workers(name)) == workers == len(who_answers(url, workers))
             for name, url in zip(self._order.names, self.urls, strict=True)
         )
 
     def processes(self) -> list[psutil.Process]:
+        """All that runs on its behalf."""
         return self._running.processes()
 
     def frontends(self) -> list[psutil.Process]:
+        """Those of them that run no model."""
         return [self._running.frontend]
 
     def deploy_another(self) -> float | None:
+        """Seconds until another model on the same server has answered; None where a server has one."""
         begun = time.perf_counter()
         self._deploy("another", 1)
         ask(self._url("another"), models.REQUEST)
@@ -169,26 +168,11 @@ class OnTorchServe:
         return took
 
 
-@contextlib.contextmanager
-def torchserve(order: Order, folder: Path, overlay: bool, hermetic: bool) -> Iterator[Server]:
-    environment = {
-        "INTERPOOL_INTERPRETERS": "",
-        "INTERPOOL_ORDINARY_ARCHIVES": "pool",
-    }  # empty counts as unset
-    store = folder / ("hermetic" if hermetic else "ordinary")
-    with TorchServe(overlay=overlay, environment=environment) as running:
-        yield OnTorchServe(order, store / f"{order.model}.mar", running)
-
-
 class OnDirectAddress(OnTorchServe):
     """The same model, asked at the direct address beside that TorchServe."""
 
-    def __init__(self, order: Order, archived: Path, running: TorchServe, address: str) -> None:
-        self._address = f"http://{address}"
-        super().__init__(order, archived, running)
-
     def _url(self, name: str) -> str:
-        return f"{self._address}/predictions/{name}"
+        return f"http://{self._running.environment['INTERPOOL_DIRECT_ADDRESS']}/predictions/{name}"
 
     def all_answer(self, workers: int) -> bool:
         pools = self._running.pools().values()
@@ -204,19 +188,23 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def direct(order: Order, folder: Path) -> Iterator[Server]:
-    (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    environment = {"INTERPOOL_INTERPRETERS": "", "INTERPOOL_DIRECT_ADDRESS": address}
-    with TorchServe(overlay=True, environment=environment) as running:
-        yield OnDirectAddress(order, folder / "hermetic" / f"{order.model}.mar", running, address)
+def torchserve(
+    order: Order, folder: Path, overlay: bool, hermetic: bool, direct: bool = False
+) -> Iterator[OnTorchServe]:
+    environment = {"INTERPOOL_INTERPRETERS": "", "INTERPOOL_ORDINARY_ARCHIVES": "pool"}  # "": as if unset
+    if direct:
+        (port,) = free_ports(1)
+        environment["INTERPOOL_DIRECT_ADDRESS"] = f"127.0.0.1:{port}"
+    archived = folder / ("hermetic" if hermetic else "ordinary") / f"{order.model}.mar"
+    with TorchServe(overlay=overlay, environment=environment) as running:
+        yield (OnDirectAddress if direct else OnTorchServe)(order, archived, running)
 
 
 # ---- programs ------------------------------------------------------------------------------------
 
 
 class OnProgram:
-    """A model in a program that serves it.
+    """A model in a program that serves it; what is public is as OnTorchServe's.
 
     Args:
         command: with ``$PORT`` for the port and ``$WORKERS`` for the number of workers.
@@ -409,7 +397,7 @@ class OnRun(OnSeveral):
         return []
 
 
-def run_alone(order: Order, folder: Path) -> contextlib.AbstractContextManager[Server]:
+def run_alone(order: Order, folder: Path) -> contextlib.AbstractContextManager[OnProgram]:
     archive = folder / "hermetic" / f"{order.model}.ptpkg"
     command = [*INTERPOOL, "run", *(f"{name}={archive}" for name in order.names)]
     command += ["--port", "$PORT", "--workers", "$WORKERS"]
@@ -428,7 +416,7 @@ class Program:
     path: str
     kind: type[OnProgram] = OnProgram
 
-    def __call__(self, order: Order, folder: Path) -> contextlib.AbstractContextManager[Server]:
+    def __call__(self, order: Order, folder: Path) -> contextlib.AbstractContextManager[OnProgram]:
         python = environments.python_of(self.pins)
         command = [str(python), "-m", *self.arguments]
         environment = {
@@ -447,20 +435,18 @@ class Program:
 
 # ---- all of them ---------------------------------------------------------------------------------
 
+Server = OnTorchServe | OnProgram
+
 PROGRAMS = "benchmarks.serving.programs"
 PACKED, ORDINARY, STOCK = "interpool, packed", "interpool, ordinary archive", "stock TorchServe"
 DIRECT, ALONE, MOSEC = "interpool, direct", "interpool run", "mosec"
 
 
-def on_torchserve(overlay: bool, hermetic: bool) -> Callable[..., Any]:
-    return lambda order, folder: torchserve(order, folder, overlay, hermetic)
-
-
 FRAMEWORKS: dict[str, Callable[[Order, Path], contextlib.AbstractContextManager[Server]]] = {
-    PACKED: on_torchserve(overlay=True, hermetic=True),
-    ORDINARY: on_torchserve(overlay=True, hermetic=False),
-    STOCK: on_torchserve(overlay=False, hermetic=False),
-    DIRECT: direct,
+    PACKED: partial(torchserve, overlay=True, hermetic=True),
+    ORDINARY: partial(torchserve, overlay=True, hermetic=False),
+    STOCK: partial(torchserve, overlay=False, hermetic=False),
+    DIRECT: partial(torchserve, overlay=True, hermetic=True, direct=True),
     ALONE: run_alone,
     "FastAPI": Program(
         ("fastapi==0.165.0", "uvicorn[standard]==0.54.0"),
@@ -501,10 +487,6 @@ FRAMEWORKS: dict[str, Callable[[Order, Path], contextlib.AbstractContextManager[
 
 def memory(server: Server) -> dict[str, float]:
     """Proportional memory of its workers and of its frontends, MB."""
-    frontends = {process.pid for process in server.frontends()}
-    found = {"workers": 0.0, "frontends": 0.0}
-    for process in server.processes():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            part = "frontends" if process.pid in frontends else "workers"
-            found[part] += process.memory_full_info().pss / MB
-    return found
+    frontends = server.frontends()
+    workers = [process for process in server.processes() if process not in frontends]
+    return {"workers": pss_mb(workers), "frontends": pss_mb(frontends)}

@@ -5,6 +5,7 @@ A framework that can have them in one server does; of the others a server for ea
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import time
 from collections.abc import Iterator
@@ -14,8 +15,17 @@ from pathlib import Path
 
 from waiting import wait_for
 
-from benchmarks.serving.answers import WrongAnswerError, right_answer
-from benchmarks.serving.frameworks import FRAMEWORKS, PATIENCE_S, Order, Program, Server, memory, posted
+from benchmarks.serving.frameworks import (
+    FRAMEWORKS,
+    PATIENCE_S,
+    Order,
+    Program,
+    Server,
+    WrongAnswerError,
+    memory,
+    posted,
+    right_answer,
+)
 from benchmarks.serving.models import MODELS
 from benchmarks.shared import http_load, report
 from benchmarks.shared.others import Others
@@ -60,23 +70,10 @@ def started(name: str, model: str, count: int, workers: int, folder: Path) -> It
 
 
 def turn(
-    name: str,
-    model: str,
-    count: int,
-    workers: int,
-    warm: float,
-    seconds: float,
-    folder: Path,
-    figures: Figures,
-) -> float:
-    """Start, measure and stop a framework; gives the cores that other processes used under the load.
-
-    Args:
-        count: names of the model.
-        workers: of each name, and clients that ask it.
-        warm: seconds of load before what is measured.
-        seconds: of the load that is measured.
-    """
+    model: str, name: str, folder: Path, options: argparse.Namespace, figures: Figures
+) -> Iterator[float]:
+    """Start, measure and stop a framework; gives the cores that other processes used under the load."""
+    count, (workers,) = options.together, options.workers  # names of the model, and workers of each
     begun = time.perf_counter()
     with started(name, model, count, workers, folder) as servers:
         figures.servers = len(servers)
@@ -101,29 +98,25 @@ def turn(
             with ThreadPoolExecutor(count) as threads:
                 return list(threads.map(one, urls, expected))
 
-        load(warm)
+        load(options.warm)
         disturbed = Others([process for server in servers for process in server.processes()])
-        met = load(seconds)
-        others = disturbed.cores()
+        met = load(options.seconds)
+        yield disturbed.cores()
         for wrong in filter(None, (each.wrong for each in met)):
             raise WrongAnswerError(wrong)
         figures.rate.append(sum(each.rate for each in met))
         time.sleep(SETTLED_S)
         figures.mb.append(sum(sum(memory(server).values()) for server in servers))
-    return others
 
 
-def bars(figures: dict[str, dict[str, Figures]], ours: str, stock: str) -> list[report.Bar]:
+def bars(figures: dict[str, dict[str, Figures]], ours: str, stock: str) -> Iterator[report.Bar]:
     """What is asked of interpool, beside stock TorchServe in the same rounds."""
-    found = []
     for model, by_name in figures.items():
         if ours in by_name and stock in by_name:
             mine, other = by_name[ours], by_name[stock]
-            smaller = report.ratio(other.mb, mine.mb)
-            found.append(report.Bar(f"{model}: stock's memory over {ours}'s", smaller, 3.0))
-            found.append(
-                report.Bar(f"{model}: {ours}'s rate over stock's", report.ratio(mine.rate, other.rate), 0.9)
-            )
-            started = report.ratio(other.all_s, mine.all_s)
-            found.append(report.Bar(f"{model}: stock's time to start over {ours}'s", started, 3.0))
-    return found
+            for what, one, another, least in (
+                (f"stock's memory over {ours}'s", other.mb, mine.mb, 3.0),
+                (f"{ours}'s rate over stock's", mine.rate, other.rate, 0.9),
+                (f"stock's time to start over {ours}'s", other.all_s, mine.all_s, 3.0),
+            ):
+                yield report.Bar(f"{model}: {what}", report.ratio(one, another), least)
