@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -114,10 +113,7 @@ def main() -> int:
     keep = parser.parse_args().keep
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGHUP, _leave)
-    models = [
-        Model("bert", "sample.json", _texts()),
-        Model("convnet", "sample.png", _images()),
-    ]
+    models = [Model("bert", "sample.json", _texts()), Model("convnet", "sample.png", _images())]
     try:
         return run(models, keep=keep)
     except (AssertionError, DemoError, subprocess.SubprocessError) as error:
@@ -173,12 +169,8 @@ def pack(model: Model) -> None:
     package = STORE / f"{model.name}.ptpkg"
     recipe = STORE / model.name
     with step(f"packing {model.name}"):
-        done = command(
-            [BIN / "interpool", "pack", "project.factory:build", "--root", recipe, "-o", package,
-             "--json"],
-            env=_one_thread(),
-        )  # fmt: skip
-        report = json.loads(done)
+        pack = [BIN / "interpool", "pack", "project.factory:build", "--root", recipe, "-o", package, "--json"]
+        report = json.loads(command(pack))
         handler = command([BIN / "interpool", "handler"]).strip()
         command(
             [BIN / "torch-model-archiver", "--model-name", model.name, "--version", "1.0",
@@ -218,12 +210,8 @@ def compare(models: list[Model]) -> None:
     for model in models:
         with step(f"asking an ordinary Python process that has {model.name}'s source"):
             requests = json.dumps([request.for_reference() for request in model.requests])
-            done = command(
-                [sys.executable, "-P", ROOT / "scripts" / "reference.py", STORE / model.name],
-                stdin=requests,
-                env=_one_thread(),
-            )
-        model.expected = json.loads(done)
+            reference = [sys.executable, "-P", ROOT / "scripts" / "reference.py", STORE / model.name]
+            model.expected = json.loads(command(reference, requests))
 
 
 # ---- what is shown --------------------------------------------------------------------------
@@ -232,16 +220,10 @@ def compare(models: list[Model]) -> None:
 def show_answers(models: list[Model]) -> None:
     table = Table("model", "request", "label", "score", "plain Python", title="some of the answers")
     for model in models:
-        for number in range(4):
-            answer, expected = model.answers[number], model.expected[number]
+        for request, answer, expected in zip(model.requests[:4], model.answers, model.expected, strict=False):
             label = answer["label"]
-            table.add_row(
-                model.name,
-                model.requests[number].shown,
-                label,
-                f"{answer['scores'][label]:.6f}",
-                f"{expected['label']} {expected['scores'].get(label, float('nan')):.6f}",
-            )
+            right = f"{expected['label']} {expected['scores'].get(label, math.nan):.6f}"
+            table.add_row(model.name, request.shown, label, f"{answer['scores'][label]:.6f}", right)
         table.add_section()
     console.print(table)
     for model in models:
@@ -251,12 +233,14 @@ def show_answers(models: list[Model]) -> None:
 
 def show_processes(server: Server) -> None:
     """One process holds the models; the workers before it are small."""
-    hosts = {pool["pid"] for pool in server.pools().values()}
     table = Table("pid", "process", "memory (PSS)", title="what is running")
-    for process in sorted(server.processes(), key=lambda each: each.pid):
-        what = _describe(process, hosts)
-        if what:
-            table.add_row(str(process.pid), what, _memory(process))
+    for what, processes in {
+        "TorchServe frontend (Java)": [server.frontend],
+        "TorchServe worker (a shim before the pool host)": server.shims(),
+        "pool host: all interpreters, all models": server.hosts(),
+    }.items():
+        for process in processes:
+            table.add_row(str(process.pid), what, f"{process.memory_full_info().pss / 2**20:,.1f} MiB")
     console.print(table)
 
 
@@ -300,25 +284,6 @@ def _predict_command(server: Server, model: Model) -> list[str]:
     return ["curl", "-sS", "-H", f"Content-Type: {kind}", "--data-binary", f"@{sample}", url]
 
 
-def _describe(process: psutil.Process, hosts: set[int]) -> str:
-    try:
-        line = " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-    if process.pid in hosts:
-        return "pool host: all interpreters, all models"
-    if "model_service_worker.py" in line:
-        return "TorchServe worker (a shim before the pool host)"
-    return "TorchServe frontend (Java)" if "org.pytorch.serve.ModelServer" in line else ""
-
-
-def _memory(process: psutil.Process) -> str:
-    try:
-        return f"{process.memory_full_info().pss / 2**20:,.1f} MiB"
-    except psutil.Error:
-        return "?"
-
-
 # ---- helpers --------------------------------------------------------------------------------
 
 
@@ -336,9 +301,10 @@ def step(what: str) -> Iterator[None]:
     console.print(f"[green]✓[/] {what} [dim]({time.monotonic() - started:.1f} s)[/]")
 
 
-def command(words: list[str | Path], stdin: str | None = None, env: dict[str, str] | None = None) -> str:
+def command(words: list[str | Path], stdin: str | None = None) -> str:
     """A command's stdout; raises DemoError with its stderr if it fails."""
-    done = subprocess.run(words, input=stdin, env=env, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, input=stdin, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DemoError(f"{shlex.join(map(str, words))}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -350,10 +316,6 @@ def _difference(found: dict[str, Any], expected: dict[str, Any]) -> float:
     scores: dict[str, float] = expected["scores"]
     apart = [abs(float(found["scores"][name]) - score) for name, score in scores.items()]
     return max(apart) if all(map(math.isfinite, apart)) else math.inf  # max may pass over a nan
-
-
-def _one_thread() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def _leave(number: int, _frame: object) -> NoReturn:
@@ -381,8 +343,7 @@ def _images() -> list[Request]:
         image = [
             [[round(chance.random() * scale, 3) for _ in range(32)] for _ in range(32)] for _ in range(3)
         ]
-        body = json.dumps({"image": image}).encode()
-        requests.append(Request("application/json", body, f"image {number}"))
+        requests.append(Request("application/json", json.dumps({"image": image}).encode(), f"image {number}"))
     return requests
 
 
