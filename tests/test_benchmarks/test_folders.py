@@ -55,7 +55,7 @@ def test_all_of_them_are_run_whatever_one_finds_and_the_worst_is_told(
 @pytest.mark.long
 def test_an_ordinary_archives_sources_are_all_that_its_handler_needs(tmp_path: Path) -> None:
     _, handler, _, sources = archiving.ordinary(
-        "benchmarks.serving.handlers:Small", tmp_path, "benchmarks.serving.models"
+        "benchmarks.serving.models:Small", tmp_path, "benchmarks.rest.handlers"
     )
     code = (
         "import sys; sys.path[:0] = sys.argv[1:]; import small, benchmarks.serving.models as models;"

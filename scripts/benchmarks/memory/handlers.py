@@ -9,7 +9,7 @@ from pathlib import Path
 
 from local_server import TorchServe
 
-from benchmarks.serving.models import REQUEST
+from benchmarks.serving.models import IMPORTED, REQUEST
 from benchmarks.shared import archiving
 from benchmarks.shared.memory import served_mb
 
@@ -40,9 +40,7 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
     with TorchServe(overlay=name == "pool", environment=there if name == "pool" else {}) as running:
         for number in range(models):
             with tempfile.TemporaryDirectory() as work:
-                handler = archiving.ordinary(
-                    "benchmarks.serving.handlers:Bert", Path(work), "benchmarks.serving.models"
-                )
+                handler = archiving.ordinary("benchmarks.serving.models:Bert", Path(work), IMPORTED)
                 archiving.archive(f"m{number}", running.store, handler)
         answers: list[list[float]] = []
         begun = time.monotonic()

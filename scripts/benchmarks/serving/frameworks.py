@@ -29,7 +29,7 @@ from local_server import INTERPOOL, TorchServe, free_ports
 from waiting import wait_for
 
 from benchmarks.serving import environment as environments
-from benchmarks.serving import handlers, models, tensors
+from benchmarks.serving import models, tensors
 from benchmarks.shared import archiving
 from benchmarks.shared.checkout import SCRIPTS
 from benchmarks.shared.memory import pss_mb
@@ -97,9 +97,9 @@ def archive(name: str, hermetic: bool, store: Path) -> Path:
     if made.exists():
         return made
     if hermetic:
-        arguments = archiving.hermetic(f"{handlers.__name__}:{name.title()}", store / f"{name}.ptpkg")
+        arguments = archiving.hermetic(f"{models.__name__}:{name.title()}", store / f"{name}.ptpkg")
     else:
-        arguments = archiving.ordinary(f"{handlers.__name__}:{name.title()}", store, models.__name__)
+        arguments = archiving.ordinary(f"{models.__name__}:{name.title()}", store, models.IMPORTED)
     archiving.archive(name, store, arguments)
     return made
 

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import torch
 
-WIDTH = 16
+from benchmarks.rest.handlers import WIDTH, Gated
+
+IMPORTED = "benchmarks.rest.handlers"  # what an ordinary archive needs beside this module
 WAIT_S = 0.05
 WHO_S = 0.02
 # What is asked: every framework gets the same JSON, and answers with JSON.
@@ -19,7 +21,7 @@ BATCH_DELAY_MS = 5  # that a batch waits for more requests, in every framework
 
 
 class Served:
-    """Answers requests.
+    """Answers requests; a handler of TorchServe's, for the stock worker and for packing alike.
 
     Attributes:
         batch: the most requests that are answered by one call, where the framework collects them.
@@ -28,6 +30,9 @@ class Served:
 
     batch = 1
     question: dict[str, Any] = REQUEST
+
+    def handle(self, data: list[dict[str, Any]], context: Any) -> list[dict[str, Any]]:
+        return self.answer_all([row.get("body") or row["data"] for row in data])
 
     def answer_all(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers of a batch; see ``answer``."""
@@ -43,26 +48,18 @@ class Served:
         # Kernels differ in their last digits from machine to machine; answers are compared as text.
         return {"y": _rounded(y.tolist())}
 
-    def compute(self, x: torch.Tensor) -> torch.Tensor:
+    def initialize(self, context: Any) -> None:
+        """Make the model."""
         raise NotImplementedError
 
-
-class Gated(torch.nn.Module):
-    """``[16] -> [16]``, float32."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value = torch.nn.Linear(WIDTH, WIDTH)
-        self.gate = torch.nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.value(x)) * torch.sigmoid(self.gate(x))
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
 
 
 class Small(Served):
     """A tower of two gated layers: some 0.1 ms, more Python than arithmetic."""
 
-    def __init__(self) -> None:
+    def initialize(self, context: Any) -> None:
         _prepare()
         self.model = torch.nn.Sequential(Gated(), Gated()).eval()
 
@@ -88,7 +85,7 @@ class Medium(Served):
     CHANNELS = 64
     SIDE = 64
 
-    def __init__(self) -> None:
+    def initialize(self, context: Any) -> None:
         _prepare()
         self.model = torch.nn.Sequential(
             torch.nn.Conv2d(1, self.CHANNELS, 3, padding=1),
@@ -107,7 +104,7 @@ class Medium(Served):
 class Waiting(Served):
     """Waits 50 ms, as for a database, and computes nothing."""
 
-    def __init__(self) -> None:
+    def initialize(self, context: Any) -> None:
         _prepare()
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
@@ -130,7 +127,7 @@ class Batched(Served):
     batch = 8
     HIDDEN = 2048
 
-    def __init__(self) -> None:
+    def initialize(self, context: Any) -> None:
         _prepare()
         self.model = torch.nn.Sequential(
             torch.nn.Linear(WIDTH, self.HIDDEN),
@@ -153,7 +150,7 @@ class Batched(Served):
 class Bert(Served):
     """A small BERT of transformers', which takes longer to import than torch."""
 
-    def __init__(self) -> None:
+    def initialize(self, context: Any) -> None:
         from transformers import BertConfig, BertModel
 
         _prepare()
@@ -178,7 +175,9 @@ BY_DEFAULT = [name for name in MODELS if name != "bert"]  # that is for many mod
 
 def build(name: str) -> Served:
     """The model of that name."""
-    return MODELS[name]()
+    model = MODELS[name]()
+    model.initialize(None)
+    return model
 
 
 def _rounded(values: list[Any]) -> list[Any]:
