@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import torch
 from local_server import Answer, TorchServe, free_ports
-from waiting import NOT_STUCK_S, wait_for
+from waiting import wait_for
 
 from benchmarks.shared import archiving, report
 from benchmarks.shared.clients import percentile
@@ -47,7 +47,6 @@ LEAST_SAMPLES = 8
 # TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
 TORCHSERVES_RACE = "Job.isControlCmd()"
 TRIES = 5
-PATIENCE_S = NOT_STUCK_S  # for a worker in place of a killed one
 
 
 @dataclass(frozen=True)
@@ -144,10 +143,10 @@ class Soaked:
         """
         killed = psutil.Process(self._workers()[self.kills % WORKERS])  # each in turn
         client = self.clients[KILLED]
-        self._wait(lambda: client.under_way, f"a request to {KILLED}", pause=0.0005)
+        wait_for(lambda: client.under_way, f"a request to {KILLED}", pause=0.0005)
         with self._changing(KILLED):
             killed.kill()
-            self._wait(
+            wait_for(
                 lambda: killed.pid not in self.server.ready_workers(KILLED),
                 f"TorchServe to see that worker {killed.pid} of {KILLED} is dead",
             )
@@ -155,22 +154,15 @@ class Soaked:
         self._workers()
 
     def _workers(self) -> list[int]:
-        """The processes that are killed in turn, once all of them are ready; raises Ended."""
+        """The processes that are killed in turn, once all of them are ready."""
         found: list[int] = []
 
         def complete() -> bool:
             found[:] = self.server.ready_workers(KILLED)
             return len(found) == WORKERS
 
-        self._wait(complete, f"{WORKERS} workers of {KILLED}")
+        wait_for(complete, f"{WORKERS} workers of {KILLED}")
         return found
-
-    def _wait(self, condition: Callable[[], bool], what: str, pause: float = 0.02) -> None:
-        """Until it holds; raises Ended."""
-        try:
-            wait_for(condition, what, PATIENCE_S, pause)
-        except AssertionError as error:
-            raise Ended(str(error)) from error
 
     def change(self) -> None:
         """Kill a worker of one, scale another one up and down, and register a third anew."""
@@ -227,7 +219,7 @@ class Soaked:
                 self.change()
                 time.sleep(PAUSE_S)
                 samples.append(self.sample())
-            except (Ended, OSError, psutil.Error) as error:
+            except (AssertionError, Ended, OSError, psutil.Error) as error:
                 self.ended = f"after {time.monotonic() - self._begun:.0f} s: {error or type(error).__name__}"
                 break
             said(samples[-1])

@@ -47,7 +47,6 @@ ENVIRONMENT = {
 }
 LISTENS = "0A"  # the state of a listening socket in /proc/net/tcp
 SAME = 6  # times that counts are looked at, half a second apart
-PATIENCE_S = 120.0  # for the innocent to be served again
 REQUEST_S = 90.0
 RETRY = re.compile(r"Retry worker: \d+ in (\d+) seconds")
 
@@ -325,11 +324,7 @@ def _await_service(checked: list[Checked], since: float) -> None:
             if one.right < right + 3 or one.last < since
         ]
 
-    deadline = time.monotonic() + PATIENCE_S
-    while missing():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"not served again after {PATIENCE_S:.0f} s: {missing()}")
-        time.sleep(0.05)
+    wait_for(lambda: not missing(), lambda: f"right answers again of {missing()}", pause=0.05)
 
 
 class Run:
