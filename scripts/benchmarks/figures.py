@@ -121,6 +121,7 @@ _TRITON_PLATFORMS = (
 _LITSERVE_TESTS = "https://github.com/Lightning-AI/LitServe/blob/main/.github/workflows/ci-testing.yml"
 # By their names in the kept result: a link to what they say of themselves; what eight workers are; hermetic
 # archives; an unchanged .mar; GPUs, and main platforms, each with a link to what says so.
+PROCESSES = "8 processes", "no", "no"
 COMPARED = {
     "stock TorchServe": (
         "[TorchServe](https://docs.pytorch.org/serve/), stock",
@@ -132,33 +133,25 @@ COMPARED = {
     ),
     "mosec": (
         "[mosec](https://pypi.org/project/mosec/)",
-        "8 processes",
-        "no",
-        "no",
+        *PROCESSES,
         "[yes](https://mosecorg.github.io/mosec/examples/env.html)",
         "[Linux, macOS](https://pypi.org/project/mosec/#files)",
     ),
     "LitServe": (
         "[LitServe](https://lightning.ai/docs/litserve)",
-        "8 processes",
-        "no",
-        "no",
+        *PROCESSES,
         "[yes](https://lightning.ai/docs/litserve/features/gpu-inference)",
         f"[Linux, macOS, Windows]({_LITSERVE_TESTS})",
     ),
     "Ray Serve": (
         "[Ray Serve](https://docs.ray.io/en/latest/serve/)",
-        "8 processes",
-        "no",
-        "no",
+        *PROCESSES,
         "[yes](https://docs.ray.io/en/latest/serve/resource-allocation.html)",
         "[Linux, macOS, Windows (beta)](https://docs.ray.io/en/latest/ray-overview/installation.html)",
     ),
     "Triton": (
         "[Triton](https://github.com/triton-inference-server/python_backend), Python backend",
-        "8 processes",
-        "no",
-        "no",
+        *PROCESSES,
         f"[yes]({_TRITON_PLATFORMS})",
         f"[Linux]({_TRITON_PLATFORMS})",
     ),

@@ -22,7 +22,7 @@ import time
 import venv
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from marked import markdown_table, put
 
@@ -95,20 +95,19 @@ def row_of(library: Library, version: str, verdict: Verdict) -> list[str]:
     return [name, library.what, shown.get(verdict.status, f"not tried: {verdict.failure}")]
 
 
-def tested_with() -> str:
-    """A line on what the table was made with."""
-    import torch
-
-    made_with = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return f"Made by `scripts/bench libraries` on {date()} with {made_with}, {os.cpu_count()} shared cores."
-
-
-def date() -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime())
-
-
-def write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def publish(found: list[tuple[Library, str, Verdict]], rows: list[list[str]]) -> None:
+    """Write the table on its page, with what it was made with, and the raw numbers."""
+    date, python = time.strftime("%Y-%m-%d", time.gmtime()), platform.python_version()
+    made_with = f"Python {python}, torch {importlib.metadata.version('torch')}"
+    made = f"Made by `scripts/bench libraries` on {date} with {made_with}, {os.cpu_count()} shared cores."
+    table = markdown_table("library | what it did | computes", rows)
+    put(PAGE, "libraries", f"{table}\n\n{made}", "scripts/bench libraries")
+    libraries = [
+        {"distribution": library.distribution, "version": version, **asdict(verdict)}
+        for library, version, verdict in found
+    ]
+    kept = json.dumps({"date": date, "python": python, "libraries": libraries}, indent=1, ensure_ascii=False)
+    RAW.write_text(kept + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -138,23 +137,7 @@ def main() -> None:
     if not bar.met:
         print("  too few were tried: the table stays as it was")
     elif not options.only:
-        put(
-            PAGE,
-            "libraries",
-            f"{markdown_table('library | what it did | computes', rows)}\n\n{tested_with()}",
-            "scripts/bench libraries",
-        )
-        write(
-            RAW,
-            {
-                "date": date(),
-                "python": platform.python_version(),
-                "libraries": [
-                    {"distribution": library.distribution, "version": version, **asdict(verdict)}
-                    for library, version, verdict in found
-                ],
-            },
-        )
+        publish(found, rows)
     report.finish(
         "libraries",
         {"calls of one library": calls} if calls else {},
