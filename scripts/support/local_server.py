@@ -288,6 +288,12 @@ class TorchServe:
     def unregister(self, model: str) -> Answer:
         return self.request("DELETE", f"{self.management}/models/{model}")
 
+    def checked(self, answer: Answer) -> Answer:
+        """A success as it is; raises RuntimeError with what an error, and the models' log, say."""
+        if answer.status not in (200, 202):
+            raise RuntimeError(f"{answer.status} {answer.text}\n{self.model_log()[-2000:]}")
+        return answer
+
     # ---- logs ------------------------------------------------------------------------------
 
     def begin_logs(self) -> None:

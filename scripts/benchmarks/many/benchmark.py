@@ -58,9 +58,7 @@ def main() -> None:
         archiving.archive("named", running.store, model)
         start = time.perf_counter()
         for name in names:
-            answer = running.register("named.mar", model_name=name, initial_workers=options.workers)
-            if answer.status != 200:
-                raise RuntimeError(answer.text)
+            running.checked(running.register("named.mar", model_name=name, initial_workers=options.workers))
         measured["registered, s"] = [time.perf_counter() - start]
         right = ask(running, names, 2 * options.workers)
         time.sleep(5)  # what was loaded and freed settles

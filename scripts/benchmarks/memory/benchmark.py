@@ -110,18 +110,13 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
         for models, workers in sorted(grid):
             for model in [f"m{number}" for number in range(models)]:
                 if model not in there:
-                    answer = running.register("tiny.mar", model_name=model, initial_workers=workers)
+                    running.checked(running.register("tiny.mar", model_name=model, initial_workers=workers))
                 elif there[model] != workers:
-                    answer = running.scale(model, workers)
-                else:
-                    continue
-                if answer.status not in (200, 202):
-                    raise RuntimeError(f"{name}: {answer.text}\n{running.model_log()[-3000:]}")
+                    running.checked(running.scale(model, workers))
                 there[model] = workers
             for model in there:
                 for number in range(2 * workers):
-                    if running.predict(model, {"id": number}, timeout=120).status != 200:
-                        raise RuntimeError(f"{name}: {model} did not answer")
+                    running.checked(running.predict(model, {"id": number}, timeout=120))
             time.sleep(3)  # what was loaded and freed settles
             found[models, workers] = served_mb(running)
     return found

@@ -45,9 +45,7 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
         answers: list[list[float]] = []
         begun = time.monotonic()
         for number in range(models):
-            registered = running.register(f"m{number}.mar", initial_workers=workers)
-            if registered.status != 200:
-                raise RuntimeError(f"{name}: {registered.text}\n{running.model_log()[-3000:]}")
+            running.checked(running.register(f"m{number}.mar", initial_workers=workers))
             answers.append(_ask(running, f"m{number}"))
         seconds = time.monotonic() - begun
         for number in range(models):
@@ -59,8 +57,5 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
 
 
 def _ask(running: TorchServe, model: str) -> list[float]:
-    answer = running.predict(model, REQUEST, timeout=120)
-    if answer.status != 200:
-        raise RuntimeError(f"{model} did not answer: {answer.text}\n{running.model_log()[-3000:]}")
-    numbers: list[float] = answer.json["y"]
+    numbers: list[float] = running.checked(running.predict(model, REQUEST, timeout=120)).json["y"]
     return numbers

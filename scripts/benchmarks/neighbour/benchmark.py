@@ -54,9 +54,8 @@ def server(name: str, folder: Path) -> Iterator[TorchServe]:
         for model, workers in (("quiet", 1), ("greedy", GREEDY_WORKERS), ("shared", GREEDY_WORKERS)):
             if model == "shared" and name != "pool":
                 continue
-            answer = running.register(f"{model}.mar", initial_workers=workers, batch_size=1, timeout=300)
-            if answer.status != 200:
-                raise RuntimeError(f"{name}: {answer.text}")
+            registered = running.register(f"{model}.mar", initial_workers=workers, batch_size=1, timeout=300)
+            running.checked(registered)
         yield running
 
 
@@ -71,9 +70,7 @@ def greedy_clients(running: TorchServe, model: str, seconds: float) -> Iterator[
 
     def ask(_client: int) -> None:
         while not over.is_set():
-            answer = running.predict(model, {"seconds": seconds}, timeout=120)
-            if answer.status != 200:
-                raise RuntimeError(f"the greedy model was not answered: {answer.status} {answer.text}")
+            running.checked(running.predict(model, {"seconds": seconds}, timeout=120))
             answers.append(time.perf_counter())
 
     with ThreadPoolExecutor(GREEDY_WORKERS) as threads:
@@ -92,10 +89,10 @@ def ask_quietly(running: TorchServe, seconds: float, count: int) -> list[float]:
     for number in range(count):
         time.sleep(max(0.0, begun + number - time.perf_counter()))
         start = time.perf_counter()
-        answer = running.predict("quiet", {"seconds": seconds})
+        answer = running.checked(running.predict("quiet", {"seconds": seconds}))
         took.append(time.perf_counter() - start)
-        if answer.status != 200 or float(answer.text) != 64.0:
-            raise RuntimeError(f"a wrong answer: {answer.status} {answer.text}")
+        if float(answer.text) != 64.0:
+            raise RuntimeError(f"a wrong answer: {answer.text}")
     return took
 
 

@@ -181,9 +181,7 @@ def measure(
     for name, running in servers.items():
         how = {"initial_workers": first.workers, "batch_size": first.batch, "max_batch_delay": 1}
         for model in [first.model] + [f"Timed{first.model}"] * (timed and name in (STOCK, POOL)):
-            answer = running.register(f"{model}.mar", model_name=model, **how)
-            if answer.status != 200:
-                raise RuntimeError(f"{name}: {answer.text}")
+            running.checked(running.register(f"{model}.mar", model_name=model, **how))
     measured = {case: Measured() for case in cases}
     disturbed = Others(each for one in servers.values() for each in one.processes())
     for case in cases:

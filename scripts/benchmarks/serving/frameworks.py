@@ -125,7 +125,7 @@ class OnTorchServe:
         return f"{self._running.inference}/predictions/{name}"
 
     def _deploy(self, name: str, workers: int) -> None:
-        answer = self._running.register(
+        registered = self._running.register(
             f"{self._order.model}.mar",
             model_name=name,
             initial_workers=workers,
@@ -133,15 +133,12 @@ class OnTorchServe:
             max_batch_delay=models.BATCH_DELAY_MS,
             response_timeout=120,
         )
-        if answer.status != 200:
-            raise RuntimeError(f"the model was not registered: {answer.text}")
+        self._running.checked(registered)
 
     def scale(self, workers: int) -> None:
         """Tell it to have so many for each name; returns when it says so."""
         for name in self._order.names:
-            answer = self._running.scale(name, workers)
-            if answer.status != 200:
-                raise RuntimeError(f"the workers were not started: {answer.text}")
+            self._running.checked(self._running.scale(name, workers))
 
     def all_answer(self, workers: int) -> bool:
         """Ask as many at once as a name has workers; whether all workers of each have answered by now."""

@@ -45,14 +45,13 @@ def scale_up(running: TorchServe) -> tuple[float, float, float]:
         Seconds until PUT returns, and until all of them have answered; how many times longer than the
         median of all answers the slowest of the workers' first answers took.
     """
-    if running.scale("tiny", 0).status != 200:
-        raise RuntimeError("the workers were not stopped")
+    running.checked(running.scale("tiny", 0))
     asker = asker_of(running)
     start = time.perf_counter()
-    answer = running.request("PUT", f"{running.management}/models/tiny", min_worker=WORKERS, synchronous=True)
+    running.checked(
+        running.request("PUT", f"{running.management}/models/tiny", min_worker=WORKERS, synchronous=True)
+    )
     ready = time.perf_counter()
-    if answer.status != 200:
-        raise RuntimeError(answer.text)
     answered = asker.until(WORKERS)
     for _ in range(STEADY):
         asker.ask(2 * WORKERS)

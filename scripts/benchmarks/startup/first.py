@@ -40,9 +40,7 @@ def just_started(name: str, archives: Path, **environment: str) -> Iterator[Torc
 def first_answer(running: TorchServe, ask: Ask) -> float:
     """Seconds from the first registration until its first correct answer."""
     began = time.perf_counter()
-    answer = running.register("tiny.mar", model_name="tiny", batch_size=1)
-    if answer.status != 200:
-        raise RuntimeError(answer.text)
+    running.checked(running.register("tiny.mar", model_name="tiny", batch_size=1))
     ask(running)
     return time.perf_counter() - began
 

@@ -86,22 +86,18 @@ class Turn:
         self._running = running
         self._expected = expected
 
-    def _told(self, answer: Answer) -> None:
-        if answer.status not in (200, 202):
-            raise RuntimeError(f"{answer.text}\n{self._running.model_log()[-3000:]}")
-
     def unpack(self) -> float:
         """Seconds of a registration without workers."""
         begun = time.perf_counter()
-        self._told(self._register(0))
+        self._running.checked(self._register(0))
         took = time.perf_counter() - begun
-        self._told(self._running.unregister(MODEL))
+        self._running.checked(self._running.unregister(MODEL))
         return took
 
     def register(self) -> float:
         """Seconds of a registration with one worker, until it has answered."""
         begun = time.perf_counter()
-        self._told(self._register(1))
+        self._running.checked(self._register(1))
         Asker(self._running, MODEL, self._expected).ask(1)
         return time.perf_counter() - begun
 
@@ -119,19 +115,19 @@ class Turn:
 
     def scale(self, workers: int) -> float:
         """Seconds from one worker to so many, until each of them has answered."""
-        self._told(self._running.scale(MODEL, 1, timeout=PATIENCE_S))
+        self._running.checked(self._running.scale(MODEL, 1, timeout=PATIENCE_S))
         asker = Asker(self._running, MODEL, self._expected)
         begun = time.perf_counter()
-        self._told(self._running.scale(MODEL, workers, timeout=PATIENCE_S))
+        self._running.checked(self._running.scale(MODEL, workers, timeout=PATIENCE_S))
         return asker.until(workers) - begun
 
     def serve_another(self, expected: Sequence[float]) -> None:
         """Another model, until it has answered: the pool's host is there then."""
-        self._told(self._running.register(f"{BEFORE}.mar", model_name=BEFORE, timeout=PATIENCE_S))
+        self._running.checked(self._running.register(f"{BEFORE}.mar", model_name=BEFORE, timeout=PATIENCE_S))
         Asker(self._running, BEFORE, expected).ask(1)
         if self._running.overlay:
             self._running.wait_for_interpreters(INTERPRETERS)
-        self._told(self._running.unregister(BEFORE))
+        self._running.checked(self._running.unregister(BEFORE))
 
 
 def measure(

@@ -123,9 +123,7 @@ class Chaos:
 
     def register_innocent(self) -> None:
         for name in INNOCENT:
-            answer = self.server.register(self.archive(name, "innocent"), initial_workers=2)
-            if answer.status != 200:
-                raise RuntimeError(f"{name} was not registered: {answer.text}")
+            self.server.checked(self.server.register(self.archive(name, "innocent"), initial_workers=2))
 
     def kill_host(self) -> None:
         for host in self.server.hosts():
