@@ -19,7 +19,7 @@ import contextlib
 import json
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,19 +123,19 @@ def expected(name: str, running: TorchServe, case: Case) -> bytes:
     """The answer to a request, which is right but for the frontend's white space."""
     right = b"ok"
     if name not in (AT_ONCE, BOUND) and case.model != "Empty":
-        right = json.dumps(ask_plainly(case)()).encode()
+        right = json.dumps(plain_answer(case)).encode()
     answer = running.post(case.model, case.body, case.kind)
     if answer.status != 200 or b"".join(answer.body.split()) != b"".join(right.split()):
         raise RuntimeError(f"{name}, {case.label}: {answer.status} {answer.text[:200]}")
     return answer.body
 
 
-def ask_plainly(case: Case) -> Callable[[], Any]:
-    """The handler's own code, for one request."""
+def plain_answer(case: Case) -> Any:
+    """What the handler's own code answers a request."""
     handler = getattr(handlers, case.model)()
     handler.initialize(None)
     data = [{"body": NUMBERS if case.model == "Tiny" else case.body}]
-    return lambda: handler.handle(data, None)[0]
+    return handler.handle(data, None)[0]
 
 
 class Measured:

@@ -89,13 +89,9 @@ class OnRay(frameworks.OnTold):
                 family = [process, *process.parents()]
                 if any(each.name().startswith("ray::ServeRepl") for each in family):
                     replicas += size
-                elif process.pid != self._process_id():
+                elif self._process and process.pid != self._process.pid:
                     rays += size
         return replicas, rays
-
-    def _process_id(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
 
 def main() -> None:

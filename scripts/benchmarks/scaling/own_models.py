@@ -80,24 +80,8 @@ def built(name: str) -> torch.nn.Module:
     return MODELS[name].build().eval()
 
 
-def tower() -> torch.nn.Module:
-    """To pack."""
-    return built("tower")
-
-
-def gated() -> torch.nn.Module:
-    """To pack."""
-    return built("gated")
-
-
-def dlrm() -> torch.nn.Module:
-    """To pack."""
-    return built("dlrm")
-
-
-def bert() -> torch.nn.Module:
-    """To pack."""
-    return built("bert")
+# To pack.
+tower, gated, dlrm, bert = (functools.partial(built, name) for name in ("tower", "gated", "dlrm", "bert"))
 
 
 def repeat(model: Callable[..., Any], name: str, seconds: float) -> float:

@@ -20,13 +20,12 @@ from typing import NoReturn
 import psutil
 
 from benchmarks.scaling.models import Model
-from benchmarks.shared import report
+from benchmarks.shared import archiving, report
 from benchmarks.shared.checkout import SUPPORT
 from benchmarks.shared.curves import Curves, draw
 from benchmarks.shared.turns import in_turns
 from benchmarks.shared.worker import Worker, counted
 
-INTERPOOL = Path(sys.executable).with_name("interpool")
 INTERPRETERS, ONE, GRAPH, PROCESSES, FORKED = (
     "interpreters", "one interpreter", "graph", "processes", "forked processes",
 )  # fmt: skip
@@ -63,13 +62,11 @@ def prepared(model: Model, folder: Path) -> list[str]:
         subprocess.run([sys.executable, script], check=True, stdout=subprocess.DEVNULL)
     archive, stock = folder / "m.ptpkg", folder / "stock"
     stock.mkdir(parents=True)
-    pack = [str(INTERPOOL), "pack", model.spec, "--root", str(model.root), "-o", str(archive)]
-    answer = [sys.executable, "-P", "-W", "ignore", str(SUPPORT / "stock_answer.py")]
-    for command in (pack, [*answer, str(model.root), model.spec, str(stock)]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{model.name}: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    return [str(model.root), model.spec, str(stock), str(archive)]
+    source = [str(model.root), model.spec, str(stock)]
+    archiving.pack(model.spec, archive, model.root)
+    answer = [sys.executable, "-P", "-W", "ignore", str(SUPPORT / "stock_answer.py"), *source]
+    subprocess.run(answer, check=True, stdout=subprocess.DEVNULL)
+    return [*source, str(archive)]
 
 
 def curves(model: Model, folder: Path, widths: list[int], rounds: int, seconds: float) -> OfProcesses:

@@ -12,10 +12,10 @@ from benchmarks.shared.checkout import SCRIPTS
 BIN = Path(sys.executable).parent
 
 
-def pack(spec: str, package: Path) -> None:
-    """Pack an object of one of the modules here."""
+def pack(spec: str, package: Path, root: Path = SCRIPTS) -> None:
+    """Pack an object of a module below that folder, such as one of the modules here."""
     command = [str(BIN / "interpool"), "pack", spec, "-o", str(package)]
-    subprocess.run(command, check=True, cwd=SCRIPTS, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, cwd=root, stdout=subprocess.DEVNULL)
 
 
 def handler() -> str:

@@ -325,44 +325,42 @@ def _await_service(checked: list[Checked], since: float) -> None:
     wait_for(lambda: not missing(), lambda: f"right answers again of {missing()}", pause=0.05)
 
 
+@dataclass
 class Run:
     """Deeds, one after another, and what came of them."""
 
-    def __init__(
-        self, server: TorchServe, chaos: Chaos, checked: list[Checked], options: argparse.Namespace
-    ) -> None:
-        self.faults: list[str] = []
-        self._server = server
-        self._chaos = chaos
-        self._checked = checked
-        self._options = options
+    server: TorchServe
+    chaos: Chaos
+    checked: list[Checked]
+    options: argparse.Namespace
+    faults: list[str] = field(default_factory=list)
 
     def do(self, name: str, deed: Callable[[], None]) -> None:
         """That, and wait until everybody is served again."""
         began = time.monotonic()
-        self._chaos.take_back_off()
-        hosts = self._server.hosts()
-        for one in self._checked:
+        self.chaos.take_back_off()
+        hosts = self.server.hosts()
+        for one in self.checked:
             one.take_outage(began)
         try:
             deed()
         except OSError as error:
             print(f"  {name}: {error}")
-        _await_service(self._checked, time.monotonic())
-        outage = max(one.take_outage(began) for one in self._checked)
-        took, back_off = time.monotonic() - began, self._chaos.take_back_off()
-        lived = "the host lived" if self._server.hosts() == hosts else "another host"
+        _await_service(self.checked, time.monotonic())
+        outage = max(one.take_outage(began) for one in self.checked)
+        took, back_off = time.monotonic() - began, self.chaos.take_back_off()
+        lived = "the host lived" if self.server.hosts() == hosts else "another host"
         waited = f"outage {outage:5.1f} s (back-off {back_off} s), {took:5.1f} s in all"
         print(f"{name:<24} {waited}, {lived}", flush=True)
-        bound = self._options.frontend_outage if "frontend" in name else self._options.outage
+        bound = self.options.frontend_outage if "frontend" in name else self.options.outage
         if outage > bound:
             self.faults.append(f"{name}: {outage:.1f} s without an answer, and {bound:g} s are its bound")
 
     def all(self, chance: random.Random) -> None:
         """Each deed once, in an order of chance; again and again for as long as it is to take."""
-        deeds = {name: deed for name, deed in self._chaos.deeds().items() if self._options.only in name}
+        deeds = {name: deed for name, deed in self.chaos.deeds().items() if self.options.only in name}
         bag: list[str] = []
-        until = time.monotonic() + self._options.seconds
+        until = time.monotonic() + self.options.seconds
         while time.monotonic() < until:
             if not bag:
                 bag = chance.sample(list(deeds), len(deeds))
