@@ -127,7 +127,9 @@ def main() -> None:
                         raise RuntimeError(met.wrong)
                     note(kind, f"{one}: by {proxy}, answers/s", met.rate)
                     if proxy == PYTHON:  # the rest does not depend on it
-                        note(kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients))
+                        note(
+                            kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients)
+                        )
                         for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
                             note(kind, f"{one}: {whose}, MB", size)
                     others.append(watched.cores())
