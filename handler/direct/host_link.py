@@ -70,7 +70,9 @@ def _refusal(kind: bytes, reason: bytes) -> WorkerRefused:
     if kind == b"gone":
         return WorkerGone("its worker has ended")
     if kind == b"stock":
-        return WorkerRefused(f"it needs a process of its own, which only TorchServe gives it: {text}")
+        return WorkerRefused(
+            f"{text.rstrip('.')}. If its code is right, TorchServe can serve it, in a process of its own"
+        )
     if kind == b"pool":
         return WorkerRefused("its settings ask for a process of its own, which only TorchServe gives it")
     return WorkerRefused(text or "the pool's host has ended it")

@@ -132,6 +132,7 @@ class Trial:
             self._manager.isolate(self._directory)
             reason, _ = self._load_in_any(tried)
         took = time.monotonic() - began
+        loaded = [] if reason else tried[-1:]
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]
         if lasts := took > self._limit_s * _PART_FOR_THE_FIRST:
             logger.info("%s is tried in one interpreter only: that took %.0f s", self._directory, took)
@@ -148,7 +149,7 @@ class Trial:
                     reason += " (in a second interpreter of the process)"
                 break
         for instance in self._manager.all_instances() if reason else ():
-            if instance.interpreter_id in tried:
+            if instance.interpreter_id in loaded:  # the others may serve or load another model by now
                 with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:
                     session.global_(SERVICE_MODULE, "drop")(self._directory, True)
         return reason

@@ -46,4 +46,4 @@ def test_a_forked_process_is_refused_the_pool_and_the_parent_goes_on() -> None:
         if not child:
             os._exit(4)
         """)
-    assert said == f"{['SessionError'] * 6}\n4 torch.Size([2])\n"
+    assert said == f"{['SessionError'] * 8}\n4 torch.Size([2])\n"
