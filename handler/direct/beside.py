@@ -201,8 +201,7 @@ class _Beside:
         self._channels = channels
         self._known: dict[tuple[str, str], ServedModel] = {}
         self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()  # by name, while a task uses it
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._followed: set[str] = set()  # workers of TorchServe's, by pid, that have a task
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # of each worker of TorchServe's, by its pid
 
     async def follow(self) -> None:
         """Take the host's reports on TorchServe's workers, for ever."""
@@ -247,19 +246,16 @@ class _Beside:
 
     async def close(self) -> None:
         """End all workers."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _add(self, worker: FollowedWorker) -> None:
-        if worker.pid in self._followed:  # the host reports all workers to each new connection
+        if worker.pid in self._tasks:  # the host reports all workers to each new connection
             worker.close()
             return
-        self._followed.add(worker.pid)
-        task = asyncio.get_running_loop().create_task(self._serve(worker))
-        task.add_done_callback(lambda _: self._followed.discard(worker.pid))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks[worker.pid] = asyncio.get_running_loop().create_task(self._serve(worker))
+        task.add_done_callback(lambda _: self._tasks.pop(worker.pid))
 
     async def _serve(self, worker: FollowedWorker) -> None:
         """Keep a worker beside this one, as long as this one lives."""

@@ -15,6 +15,15 @@ from pathlib import Path
 IN_HOME = "held"  # the file in a server's home that the frontend holds
 
 
+def owned(directory: Path, prefix: str) -> Iterator[Path]:
+    """This user's paths in a directory whose names begin with ``prefix``; none if it cannot be read."""
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                if path.name.startswith(prefix) and path.lstat().st_uid == os.getuid():
+                    yield path
+
+
 @contextlib.contextmanager
 def unheld(path: Path) -> Iterator[bool]:
     """Whether no process holds ``path``; if so, no process can hold it until the ``with`` statement ends.

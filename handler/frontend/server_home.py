@@ -24,7 +24,7 @@ from pathlib import Path
 
 from interpool.handler.errors import OverlayError
 from interpool.handler.frontend import shim
-from interpool.handler.frontend.held import IN_HOME, unheld
+from interpool.handler.frontend.held import IN_HOME, owned, unheld
 from interpool.handler.frontend.overlay import LAUNCHERS, build, require_usable
 from interpool.handler.torchserve import HOME_VARIABLE
 
@@ -115,7 +115,7 @@ def let_go_at_exit() -> None:
 
 def lives_in(directory: Path) -> bool:
     """Whether a server of this user lives and has its home there."""
-    for home in _homes(directory):
+    for home in owned(directory, _PREFIX):
         with _ended(home) as has_ended:
             if not has_ended:
                 return True
@@ -130,7 +130,7 @@ def remove_ended(directory: Path, own: Path | None = None) -> None:
         own: the home whose server the caller knows to have ended. If a host has made it again, it is removed
             although it has no file to hold.
     """
-    for home in _homes(directory):
+    for home in owned(directory, _PREFIX):
         with _ended(home) as has_ended:
             if has_ended or (home == own and not (home / IN_HOME).exists()):
                 shutil.rmtree(home, ignore_errors=True)
@@ -149,10 +149,3 @@ def _is_unfinished(home: Path) -> bool:
         return not (home / IN_HOME).exists() and time.time() - home.stat().st_mtime > _UNFINISHED_S
     except OSError:
         return False
-
-
-def _homes(directory: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        for path in directory.iterdir():
-            if path.name.startswith(_PREFIX) and path.lstat().st_uid == os.getuid():
-                yield path

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from interpool.archiver_ext.mar.reading import MEMBER_LIMIT, tgz_members
 from interpool.handler.errors import ServeError
-from interpool.handler.frontend.held import unheld
+from interpool.handler.frontend.held import owned, unheld
 from interpool.handler.frontend.shim import HANDLER_STEM, hold
 from interpool.handler.torchserve import MANIFEST
 from interpool.native.errors import ArchiveError
@@ -67,9 +67,9 @@ def temporary_folder() -> Iterator[Path]:
     Raises:
         OSError: none can be made.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), unheld(left) as is_free:
-            if is_free and left.stat().st_uid == os.getuid():
+    for left in owned(Path(tempfile.gettempdir()), _PREFIX):
+        with unheld(left) as is_free:
+            if is_free:
                 shutil.rmtree(left, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         while True:

@@ -113,6 +113,10 @@ def main() -> None:
     def note(kind: str, what: str, value: float) -> None:
         measured.setdefault(f"{kind}, {what}", []).append(value)
 
+    def note_memory(kind: str, which: str, running: OnRay) -> None:
+        for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
+            note(kind, f"{which}: {whose}, MB", size)
+
     with tempfile.TemporaryDirectory() as folder:
         archive = frameworks.archive("small", hermetic=True, store=Path(folder))
         for kind in in_turns(KINDS, options.rounds):
@@ -127,15 +131,12 @@ def main() -> None:
                         raise RuntimeError(met.wrong)
                     note(kind, f"{one}: by {proxy}, answers/s", met.rate)
                     if proxy == PYTHON:  # the rest does not depend on it
-                        note(
-                            kind, f"{one}: by handle, answers/s", running.by_handle(options.seconds, clients)
-                        )
-                        for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
-                            note(kind, f"{one}: {whose}, MB", size)
+                        rate = running.by_handle(options.seconds, clients)
+                        note(kind, f"{one}: by handle, answers/s", rate)
+                        note_memory(kind, one, running)
                     others.append(watched.cores())
             with OnRay(kind, options.models, options.copies_each, archive).running() as running:
-                for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
-                    note(kind, f"{many}: {whose}, MB", size)
+                note_memory(kind, many, running)
 
     def bar(what: str, least: float, of_processes: bool) -> report.Bar:
         over, under = (PROCESSES, POOL) if of_processes else (POOL, PROCESSES)

@@ -1,4 +1,4 @@
-"""A model that is nearly all weights: as many megabytes (10⁶ bytes) of float32 as it is told.
+"""A model that is nearly all weights: megabytes (10⁶ bytes) of float32.
 
 As a program it writes the model's state_dict to a file, and prints what it answers, as JSON.
 """

@@ -37,7 +37,7 @@ def in_each(
     return found
 
 
-# Interpreters of this file's own: whoever shares looks through all that has been imported there.
+# Interpreters of this file's own: a model that shares weights looks through all that has been imported there.
 manager = pool_of(SOME + 1)
 
 
