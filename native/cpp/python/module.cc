@@ -96,9 +96,11 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
+PyTypeObject* pyobj_class = nullptr;  // which pybind11 would look up for each argument
+
 // The host's objects to values and back; its GIL is held.
 Value read(const py::handle& object) {
-  if (py::isinstance<PyObj>(object)) {
+  if (PyObject_TypeCheck(object.ptr(), pyobj_class)) {
     return {object.cast<const PyObj&>().reference()};
   }
   return Process::get().host().to_value(object.ptr());
@@ -115,6 +117,7 @@ struct Arguments {
 
 Arguments read_arguments(const py::iterable& args, const py::dict& kwargs) {
   Arguments read_all;
+  read_all.positional.reserve(py::len_hint(args));
   for (const auto& argument : args) {
     read_all.positional.push_back(read(argument));
   }
@@ -623,8 +626,9 @@ The next need makes a new one, as the object was at first.)");
         session.close();
       });
 
-  py::class_<PyObj>(module, "PyObj")
-      .def("__call__", &call)
+  py::class_<PyObj> objects(module, "PyObj");
+  pyobj_class = reinterpret_cast<PyTypeObject*>(objects.ptr());
+  objects.def("__call__", &call)
       .def("call", &call)
       .def("call_kwargs", &call_kwargs, py::arg("args"), py::arg("kwargs"))
       .def(

@@ -38,10 +38,11 @@ struct Attachment {
   int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
   InterpreterId before = kNone;
   bool entered = false;
-  bool visitor = false;                // has a state here because it visits, and for no other reason
-  std::optional<ThreadState> outside;  // torch's state of the thread when it entered
-  CallerModes modes;                   // of that
-  ThreadSettings settings;             // likewise
+  bool visitor = false;  // has a state here because it visits, and for no other reason
+  std::optional<ThreadState>
+      outside;              // torch's state of the thread when it entered, if it had more than modes
+  CallerModes modes;        // of that
+  ThreadSettings settings;  // likewise
 
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then
@@ -131,13 +132,17 @@ class PythonInterpreter final : public Interpreter {
     // whatever interpreter it is in. Each visit starts from what a fresh thread has,
     // and leaves nothing behind. Modes and hooks are Python objects of their
     // interpreter, whose GIL is taken to copy or drop them: no other may be held.
-    // Most threads that come are as fresh as it is, and most calls leave them so. What
+    // Most threads that come are as fresh as it is, or but for modes, and most calls leave them so. What
     // modes() tells of the caller comes back for a model's own code only.
     if (pristine_.has_value()) {
       if (!pristine_is_fresh_ || !thread_state_is_fresh()) {
         attachment.modes = modes_of_thread();
-        attachment.outside.emplace();
-        pristine_->set();
+        if (pristine_is_fresh_ && attachment.modes != nullptr && is_fresh_but_for_modes()) {
+          clear_modes();
+        } else {
+          attachment.outside.emplace();
+          pristine_->set();
+        }
       }
       enter_settings(options_.id, attachment.settings);
     }
@@ -172,8 +177,16 @@ class PythonInterpreter final : public Interpreter {
       attachment.outside->set();
       attachment.outside.reset();
       attachment.modes.reset();
-    } else if (!thread_state_is_fresh()) {
-      pristine_->set();
+    } else if (attachment.modes != nullptr || !thread_state_is_fresh()) {
+      if (!is_fresh_but_for_modes()) {
+        pristine_->set();
+      }
+      if (attachment.modes == nullptr) {
+        clear_modes();
+      } else {
+        restore_modes(*attachment.modes);
+        attachment.modes.reset();
+      }
     }
   }
 

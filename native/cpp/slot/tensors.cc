@@ -76,16 +76,15 @@ c10::Storage storage_over(void* data, size_t bytes, c10::Device device, Owner ow
 }
 
 c10::Storage import_storage(const std::shared_ptr<Buffer>& buffer, StorageMemo& memo) {
-  auto known = memo.imported.find(buffer.get());
-  if (known == memo.imported.end()) {
+  c10::Storage& known = memo.imported[buffer.get()];
+  if (!known) {
     const c10::Device device(static_cast<c10::DeviceType>(buffer->device_type), buffer->device_index);
-    c10::Storage storage =
-        device.is_meta() ? c10::Storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(buffer->bytes),
-                                        c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true)
-                         : storage_over(buffer->data, buffer->bytes, device, buffer->owner);
-    known = memo.imported.emplace(buffer.get(), std::move(storage)).first;
+    known = device.is_meta()
+                ? c10::Storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(buffer->bytes),
+                               c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true)
+                : storage_over(buffer->data, buffer->bytes, device, buffer->owner);
   }
-  return known->second;
+  return known;
 }
 
 [[noreturn]] void refuse(const std::string& kind, const std::string& advice) {

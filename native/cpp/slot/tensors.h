@@ -10,11 +10,30 @@
 
 namespace interpool {
 
+// A map by address. The first entry, which is the only one of most conversions, is not allocated.
+template <typename Key, typename Entry>
+class SmallMemo {
+ public:
+  // Made empty if there is none.
+  Entry& operator[](const Key* key) {
+    if (first_ == nullptr || first_ == key) {
+      first_ = key;
+      return entry_;
+    }
+    return others_[key];
+  }
+
+ private:
+  const Key* first_ = nullptr;
+  Entry entry_;
+  std::unordered_map<const Key*, Entry> others_;
+};
+
 // One conversion's memory of storages, so that tensors that alias before the
 // crossing alias after it.
 struct StorageMemo {
-  std::unordered_map<const void*, std::shared_ptr<Buffer>> exported;
-  std::unordered_map<const Buffer*, c10::Storage> imported;
+  SmallMemo<c10::StorageImpl, std::shared_ptr<Buffer>> exported;
+  SmallMemo<Buffer, c10::Storage> imported;
 };
 
 // Detached: the autograd graph stays where it is. A leaf keeps requires_grad.

@@ -49,11 +49,30 @@ bool no_python_objects() {
   return python_objects(at::impl::ThreadLocalPythonObjects::get_state()).empty();
 }
 
+void set_autocast_dtypes(const Dtypes& dtypes) {
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const auto device = static_cast<at::DeviceType>(i);
+    if (at::autocast::get_autocast_dtype(device) != dtypes[i]) {
+      at::autocast::set_autocast_dtype(device, dtypes[i]);
+    }
+  }
+}
+
 bool autograd_is_fresh() {
   const c10::AutogradState& state = c10::AutogradState::get_tls_state();
   return state.get_grad_mode() && !state.get_inference_mode() && state.get_fw_grad_mode() &&
          state.get_multithreading_enabled() && !state.get_view_replay_enabled() &&
          state.get_grad_layout_enforcement_enabled() && !state.get_graph_exec_group().has_value();
+}
+
+// Without its Python object, which is its interpreter's.
+c10::AutogradState autograd_flags() {
+  const c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  c10::AutogradState flags(state.get_grad_mode(), state.get_inference_mode(), state.get_fw_grad_mode(),
+                           state.get_multithreading_enabled());
+  flags.set_view_replay_enabled(state.get_view_replay_enabled());
+  flags.set_grad_layout_enforcement_enabled(state.get_grad_layout_enforcement_enabled());
+  return flags;
 }
 
 bool node_creation_is_fresh() {
@@ -73,7 +92,7 @@ bool hooks_are_fresh() {
          node_creation_is_fresh();
 }
 
-bool modes_are_fresh() {
+bool dispatch_is_fresh() {
   using Functions = at::impl::PythonTorchFunctionTLS;
   return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
          c10::impl::PythonDispatcherTLS::get_state() == nullptr &&
@@ -86,11 +105,13 @@ bool modes_are_fresh() {
 }  // namespace
 
 struct Modes {
-  bool grad = true;
-  bool inference = false;
-  c10::DispatchKeySet autocast;  // the keys of the device types for which it is on
-  Dtypes dtypes{};
-  bool autocast_cache = true;
+  c10::AutogradState autograd;
+  c10::impl::PODLocalDispatchKeySet keys;
+  Dtypes dtypes;
+  bool autocast_cache;
+
+  // The keys of the device types for which autocast is on.
+  c10::DispatchKeySet autocast() const { return c10::autocast_dispatch_keyset - keys.excluded(); }
 };
 
 ThreadState::ThreadState() : autocast_cache_(at::autocast::is_autocast_cache_enabled()) {}
@@ -101,15 +122,12 @@ void ThreadState::set() const {
 }
 
 CallerModes modes_of_thread() {
-  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
-  const Modes modes{
-      .grad = autograd.get_grad_mode(),
-      .inference = autograd.get_inference_mode(),
-      .autocast = c10::autocast_dispatch_keyset - c10::impl::tls_local_dispatch_key_set().excluded_,
-      .dtypes = autocast_dtypes(),
-      .autocast_cache = at::autocast::is_autocast_cache_enabled()};
-  if (modes.grad && !modes.inference && modes.autocast.empty() && modes.dtypes == fresh_autocast_dtypes() &&
-      modes.autocast_cache) {
+  const Modes modes{.autograd = autograd_flags(),
+                    .keys = c10::impl::raw_local_dispatch_key_set,
+                    .dtypes = autocast_dtypes(),
+                    .autocast_cache = at::autocast::is_autocast_cache_enabled()};
+  if (modes.autograd.get_grad_mode() && !modes.autograd.get_inference_mode() && modes.autocast().empty() &&
+      modes.dtypes == fresh_autocast_dtypes() && modes.autocast_cache) {
     return nullptr;
   }
   return std::make_shared<const Modes>(modes);
@@ -120,27 +138,41 @@ void set_modes(const CallerModes& modes) {
     return;
   }
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  if (modes->inference) {  // as c10::InferenceMode does, which would take it back
+  if (modes->autograd.get_inference_mode()) {  // as c10::InferenceMode does, which would take it back
     c10::AutogradState::set_tls_state(c10::AutogradState(false, true, false, false));
     keys.included_ = keys.included_.remove(c10::DispatchKey::ADInplaceOrView);
     keys.excluded_ = keys.excluded_ | c10::autograd_dispatch_keyset;
   }
-  keys.excluded_ = keys.excluded_ - modes->autocast;
+  keys.excluded_ = keys.excluded_ - modes->autocast();
   c10::impl::_force_tls_local_dispatch_key_set(keys);
-  c10::AutogradState::get_tls_state().set_grad_mode(modes->grad);
-  const Dtypes& fresh = fresh_autocast_dtypes();
-  for (size_t i = 0; i < fresh.size(); ++i) {
-    if (modes->dtypes[i] != fresh[i]) {
-      at::autocast::set_autocast_dtype(static_cast<at::DeviceType>(i), modes->dtypes[i]);
-    }
-  }
+  c10::AutogradState::get_tls_state().set_grad_mode(modes->autograd.get_grad_mode());
+  set_autocast_dtypes(modes->dtypes);
   at::autocast::set_autocast_cache_enabled(modes->autocast_cache);
+}
+
+bool is_fresh_but_for_modes() {
+  return !c10::AutogradState::get_tls_state().get_graph_exec_group().has_value() && dispatch_is_fresh() &&
+         hooks_are_fresh() && c10::ThreadLocalDebugInfo::current() == nullptr && no_python_objects();
+}
+
+void clear_modes() {
+  static const Modes fresh{.autograd = {true, false, true, true},
+                           .keys = {},
+                           .dtypes = fresh_autocast_dtypes(),
+                           .autocast_cache = true};
+  restore_modes(fresh);
+}
+
+void restore_modes(const Modes& modes) {
+  c10::AutogradState::set_tls_state(modes.autograd);
+  c10::impl::raw_local_dispatch_key_set = modes.keys;
+  set_autocast_dtypes(modes.dtypes);
+  at::autocast::set_autocast_cache_enabled(modes.autocast_cache);
 }
 
 bool thread_state_is_fresh() {
   const auto& keys = c10::impl::raw_local_dispatch_key_set;
-  return keys.included_ == 0 && keys.excluded_ == 0 && autograd_is_fresh() && modes_are_fresh() &&
-         hooks_are_fresh() && c10::ThreadLocalDebugInfo::current() == nullptr && no_python_objects() &&
+  return keys.included_ == 0 && keys.excluded_ == 0 && autograd_is_fresh() && is_fresh_but_for_modes() &&
          autocast_dtypes() == fresh_autocast_dtypes() && at::autocast::is_autocast_cache_enabled();
 }
 

@@ -32,6 +32,13 @@ CallerModes modes_of_thread();
 // Gives them to the calling thread, whose state is fresh; null: leaves it so.
 void set_modes(const CallerModes& modes);
 
+// Is all but the modes what a new thread has? Then there is no Python object in the state, and three
+// calls replace two copies of it: clear_modes() gives the thread a new thread's modes, restore_modes() those
+// that modes_of_thread() has found on this very thread.
+bool is_fresh_but_for_modes();
+void clear_modes();
+void restore_modes(const Modes& modes);
+
 // As long as this lives, the calling thread has that state; then its own again. The objects in
 // the state are the calling interpreter's, whose GIL is held.
 class FreshThreadState {
