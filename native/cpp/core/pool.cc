@@ -97,8 +97,9 @@ bool Pool::may_have_more(const Flow& flow) const {
   return flow.own.has_value() || leased_ < capacity_ || queue_.is_behind(flow, seconds_of(Clock::now()));
 }
 
-Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only) {
+Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, int thread) {
   Slot* best = nullptr;
+  Slot* known = nullptr;  // that has served the flow
   for (Slot& slot : slots_) {
     if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
         !slot.parking.has_value()) {
@@ -109,7 +110,11 @@ Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only) {
       continue;
     }
     if (flow.name.empty() || slot.affinities.count(flow.name) != 0) {
-      return &slot;
+      if (slot.thread == thread) {
+        return &slot;
+      }
+      known = known == nullptr ? &slot : known;
+      continue;
     }
     // Among strangers, the one with the fewest models: they spread evenly. Among such, the one that was
     // leased longest ago: the first must not get all that is tried, should it be broken.
@@ -118,7 +123,7 @@ Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only) {
       best = &slot;
     }
   }
-  return best;
+  return known != nullptr ? known : best;
 }
 
 Pool::Slot* Pool::slot_of(const Interpreter& interpreter) {
@@ -174,7 +179,7 @@ void Pool::end_lease(Slot& slot, Requests answered) {
 
 Pool::Slot* Pool::free_slot_for(const Waiter& waiter) {
   const bool may = waiter.only.has_value() || may_have_more(waiter.flow);
-  return may ? free_slot(waiter.flow, waiter.only) : nullptr;
+  return may ? free_slot(waiter.flow, waiter.only, waiter.thread) : nullptr;
 }
 
 void Pool::dispatch() {
@@ -216,11 +221,12 @@ bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListene
     return false;
   }
   const auto now = Clock::now();
-  Slot* slot = flow.waiters.empty() && may_have_more(flow) ? free_slot(flow, std::nullopt) : nullptr;
+  const int thread = this_thread();
+  Slot* slot = flow.waiters.empty() && may_have_more(flow) ? free_slot(flow, std::nullopt, thread) : nullptr;
   if (slot == nullptr && !may_listen(flow)) {
     return false;
   }
-  Listening& one = listening_.emplace_back(flow, this_thread(), now, std::move(listener));
+  Listening& one = listening_.emplace_back(flow, thread, now, std::move(listener));
   if (slot != nullptr) {
     take(*slot, flow, one.waiter.thread);
     grant(one.waiter, slot);
@@ -339,17 +345,18 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   Locked locked(*this);
   auto& lock = locked.lock();
   Flow& flow = queue_.flow(affinity);
+  const int thread = this_thread();
   refuse_if_hopeless(flow, only);
   // If others of the flow wait, this one waits behind them.
   if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
-    if (Slot* slot = free_slot(flow, only)) {
-      take(*slot, flow, this_thread());
+    if (Slot* slot = free_slot(flow, only, thread)) {
+      take(*slot, flow, thread);
       dispatch();
       return *slot->interpreter;
     }
   }
   const auto now = Clock::now();
-  Waiter waiter{flow, only, this_thread(), now};
+  Waiter waiter{flow, only, thread, now};
   queue_.wait(waiter, seconds_of(now));
   dispatch();
   tell_listeners(lock);

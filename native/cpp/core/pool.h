@@ -284,7 +284,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_take(const Slot& slot, const Flow& flow, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
   bool may_have_more(const Flow& flow) const;
-  Slot* free_slot(const Flow& flow, std::optional<int> only);
+  // If it has served the flow, the one that `thread` leased last: its core has that one in its caches.
+  Slot* free_slot(const Flow& flow, std::optional<int> only, int thread);
   Slot* slot_of(const Interpreter& interpreter);
   // Nobody leases it from now on, if its owner was not forgotten, but `owner`.
   void give_to(Slot& slot, const std::string& owner);

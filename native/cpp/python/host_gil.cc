@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "../core/clock.h"
+
 namespace interpool {
 namespace {
 
@@ -14,6 +16,11 @@ constexpr auto kPatience = std::chrono::seconds(5);
 std::atomic<bool> closed{false};
 std::atomic<int> returning{0};             // threads between the gate and the GIL
 std::atomic<std::thread::id> last_thread;  // the one that finalises
+
+// When a thread took the GIL back; 0: it has released it. A hint: who takes or releases it otherwise does not
+// write here.
+std::atomic<Clock::rep> taken_at{0};
+constexpr Clock::rep kShort = std::chrono::nanoseconds(std::chrono::microseconds(20)).count();
 
 }  // namespace
 
@@ -29,6 +36,23 @@ HostGil::Gate::Gate() {
 
 HostGil::Gate::~Gate() {
   --returning;
+}
+
+void HostGil::taken() noexcept {
+  taken_at.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+void HostGil::released() noexcept {
+  taken_at.store(0, std::memory_order_relaxed);
+}
+
+void HostGil::await_release() noexcept {
+  while (const Clock::rep since = taken_at.load(std::memory_order_relaxed)) {
+    if (Clock::now().time_since_epoch().count() - since > kShort) {
+      return;
+    }
+    __builtin_ia32_pause();
+  }
 }
 
 void HostGil::close() {

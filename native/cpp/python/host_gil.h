@@ -14,6 +14,13 @@ class HostGil {
   // Every other thread that wants the GIL back from now on waits for ever.
   static void close();
 
+  // A thread that has taken the GIL back says so, and one that has released it. In between it mostly
+  // converts values, which takes microseconds. Another thread that wants the GIL spins for as long before it
+  // sleeps, as a sleep takes longer.
+  static void taken() noexcept;
+  static void released() noexcept;
+  static void await_release() noexcept;
+
   // Open while a thread passes through it to the GIL.
   class Gate {
    public:
@@ -27,10 +34,12 @@ class HostGil {
 // Without the host's GIL for a scope. The thread held it.
 class WithoutHostGil {
  public:
-  WithoutHostGil() : state_(PyEval_SaveThread()) {}
+  WithoutHostGil() : state_(PyEval_SaveThread()) { HostGil::released(); }
   ~WithoutHostGil() {
     const HostGil::Gate gate;
+    HostGil::await_release();
     PyEval_RestoreThread(state_);
+    HostGil::taken();
   }
   WithoutHostGil(const WithoutHostGil&) = delete;
   WithoutHostGil& operator=(const WithoutHostGil&) = delete;

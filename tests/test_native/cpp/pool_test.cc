@@ -191,6 +191,25 @@ TEST(Pool, PrefersAnInterpreterThatHasServedTheNameBefore) {
   }
 }
 
+TEST(Pool, PrefersTheInterpreterThatTheThreadLeasedLast) {
+  Fakes fakes(2);
+  Pool pool(fakes.all());
+  Interpreter& other = pool.acquire("a", 0.0);
+  Interpreter* mine = nullptr;
+  std::thread([&] {
+    mine = &pool.acquire("a", 0.0);
+    pool.release(other);
+    pool.release(*mine);
+    Interpreter& again = pool.acquire("a", 0.0);
+    EXPECT_EQ(&again, mine);
+    pool.release(again);
+  }).join();
+  Interpreter& again = pool.acquire("a", 0.0);
+  EXPECT_EQ(&again, &other);
+  EXPECT_NE(mine, &other);
+  pool.release(again);
+}
+
 TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
   Fakes fakes(4);
   const auto shared = std::make_shared<Pool>(fakes.all());
