@@ -38,11 +38,10 @@ struct Attachment {
   int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
   InterpreterId before = kNone;
   bool entered = false;
-  bool visitor = false;  // has a state here because it visits, and for no other reason
-  std::optional<ThreadState>
-      outside;              // torch's state of the thread when it entered, if it had more than modes
-  CallerModes modes;        // of that
-  ThreadSettings settings;  // likewise
+  bool visitor = false;                // has a state here because it visits, and for no other reason
+  std::optional<ThreadState> outside;  // torch's state of the thread when it entered, if more than modes
+  CallerModes modes;                   // of that
+  ThreadSettings settings;             // likewise
 
   ~Attachment() {
     // The process's main thread ends with the process; waiting for a GIL then

@@ -65,14 +65,13 @@ bool autograd_is_fresh() {
          state.get_grad_layout_enforcement_enabled() && !state.get_graph_exec_group().has_value();
 }
 
-// Without its Python object, which is its interpreter's.
-c10::AutogradState autograd_flags() {
+// Without a Python object, which is its interpreter's.
+c10::AutogradState autograd_modes() {
   const c10::AutogradState& state = c10::AutogradState::get_tls_state();
-  c10::AutogradState flags(state.get_grad_mode(), state.get_inference_mode(), state.get_fw_grad_mode(),
-                           state.get_multithreading_enabled());
-  flags.set_view_replay_enabled(state.get_view_replay_enabled());
-  flags.set_grad_layout_enforcement_enabled(state.get_grad_layout_enforcement_enabled());
-  return flags;
+  return state.get_graph_exec_group().has_value()
+             ? c10::AutogradState(state.get_grad_mode(), state.get_inference_mode(), state.get_fw_grad_mode(),
+                                  state.get_multithreading_enabled())
+             : state;
 }
 
 bool node_creation_is_fresh() {
@@ -122,7 +121,7 @@ void ThreadState::set() const {
 }
 
 CallerModes modes_of_thread() {
-  const Modes modes{.autograd = autograd_flags(),
+  const Modes modes{.autograd = autograd_modes(),
                     .keys = c10::impl::raw_local_dispatch_key_set,
                     .dtypes = autocast_dtypes(),
                     .autocast_cache = at::autocast::is_autocast_cache_enabled()};
