@@ -93,8 +93,8 @@ def main() -> None:
         [
             report.Bar("right answers", right / asked, 1.0),
             report.Bar("20 s over the registrations", 20 * scale / measured["registered, s"][0], 1.0),
-            report.Bar("1400 MB over all of these", 1400 * scale / sum(mb.values()), 1.0),
-            report.Bar("620 MB over the shims", 620 * scale / mb["shims, MB"], 1.0),
+            report.Bar("1000 MB over all of these", 1000 * scale / sum(mb.values()), 1.0),
+            report.Bar("100 MB over the shims", 100 * scale / mb["shims, MB"], 1.0),
             report.Bar("12 s over the recovery", 12 * scale / measured[RECOVERY][0], 1.0),
         ],
         options=vars(options),
