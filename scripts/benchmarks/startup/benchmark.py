@@ -107,9 +107,9 @@ def main() -> None:
         ),
         "2 s over a killed host's absence, less the back-off": (2.0 / absent, 1.0),
         "a killed stock worker's absence over a killed host's": (stock_absent / absent, 1.0),
-        "stock over pool, each worker's first answer": (middle("stock: answered", "pool: answered"), 15.0),
+        "stock over pool, each worker's first answer": (middle("stock: answered", "pool: answered"), 10.0),
         "3 x an answer's median over the slowest worker's first": (3 / statistics.median(first_answers), 1.0),
-        "stock over pool, PUT alone": (middle("stock: ready", "pool: ready"), 15.0),
+        "stock over pool, PUT alone": (middle("stock: ready", "pool: ready"), 10.0),
         "one host": (1.0 / hosts if hosts else 0.0, 1.0),
         "1 MiB over the largest shim": (1 / max(shims), 1.0),
     }
