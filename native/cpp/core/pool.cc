@@ -113,7 +113,9 @@ Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, int threa
       if (slot.thread == thread) {
         return &slot;
       }
-      known = known == nullptr ? &slot : known;
+      if (known == nullptr) {
+        known = &slot;
+      }
       continue;
     }
     // Among strangers, the one with the fewest models: they spread evenly. Among such, the one that was

@@ -20,7 +20,7 @@ std::atomic<std::thread::id> last_thread;  // the one that finalises
 // When a thread took the GIL back; 0: it has released it. A hint: who takes or releases it otherwise does not
 // write here.
 std::atomic<Clock::rep> taken_at{0};
-constexpr Clock::rep kShort = std::chrono::nanoseconds(std::chrono::microseconds(20)).count();
+constexpr Clock::rep kShort = Clock::duration(std::chrono::microseconds(20)).count();
 
 }  // namespace
 

@@ -96,11 +96,10 @@ void translate(std::exception_ptr pointer) {
   }
 }
 
-PyTypeObject* pyobj_class = nullptr;  // which pybind11 would look up for each argument
-
 // The host's objects to values and back; its GIL is held.
 Value read(const py::handle& object) {
-  if (PyObject_TypeCheck(object.ptr(), pyobj_class)) {
+  static auto* const pyobj = reinterpret_cast<PyTypeObject*>(py::type::of<PyObj>().ptr());  // looked up once
+  if (PyObject_TypeCheck(object.ptr(), pyobj) != 0) {
     return {object.cast<const PyObj&>().reference()};
   }
   return Process::get().host().to_value(object.ptr());
@@ -626,9 +625,8 @@ The next need makes a new one, as the object was at first.)");
         session.close();
       });
 
-  py::class_<PyObj> objects(module, "PyObj");
-  pyobj_class = reinterpret_cast<PyTypeObject*>(objects.ptr());
-  objects.def("__call__", &call)
+  py::class_<PyObj>(module, "PyObj")
+      .def("__call__", &call)
       .def("call", &call)
       .def("call_kwargs", &call_kwargs, py::arg("args"), py::arg("kwargs"))
       .def(

@@ -62,7 +62,7 @@ bool autograd_is_fresh() {
   const c10::AutogradState& state = c10::AutogradState::get_tls_state();
   return state.get_grad_mode() && !state.get_inference_mode() && state.get_fw_grad_mode() &&
          state.get_multithreading_enabled() && !state.get_view_replay_enabled() &&
-         state.get_grad_layout_enforcement_enabled() && !state.get_graph_exec_group().has_value();
+         state.get_grad_layout_enforcement_enabled();
 }
 
 // Without a Python object, which is its interpreter's.
