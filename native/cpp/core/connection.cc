@@ -363,7 +363,7 @@ Interpreter& Connection::acquire() {
       home_.reset();
     }
   }
-  return pool_->acquire(service_.affinity, std::nullopt);
+  return pool_->acquire(service_.affinity, std::nullopt, std::nullopt, /*runs_here=*/false);
 }
 
 void Connection::close() {

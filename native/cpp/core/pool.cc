@@ -97,7 +97,7 @@ bool Pool::may_have_more(const Flow& flow) const {
   return flow.own.has_value() || leased_ < capacity_ || queue_.is_behind(flow, seconds_of(Clock::now()));
 }
 
-Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, int thread) {
+Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred) {
   Slot* best = nullptr;
   Slot* known = nullptr;  // that has served the flow
   for (Slot& slot : slots_) {
@@ -110,7 +110,7 @@ Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, int threa
       continue;
     }
     if (flow.name.empty() || slot.affinities.count(flow.name) != 0) {
-      if (slot.thread == thread) {
+      if (slot.thread == preferred) {
         return &slot;
       }
       if (known == nullptr) {
@@ -181,7 +181,7 @@ void Pool::end_lease(Slot& slot, Requests answered) {
 
 Pool::Slot* Pool::free_slot_for(const Waiter& waiter) {
   const bool may = waiter.only.has_value() || may_have_more(waiter.flow);
-  return may ? free_slot(waiter.flow, waiter.only, waiter.thread) : nullptr;
+  return may ? free_slot(waiter.flow, waiter.only) : nullptr;
 }
 
 void Pool::dispatch() {
@@ -209,11 +209,11 @@ void Pool::dispatch() {
 }
 
 Interpreter& Pool::acquire(const std::string& affinity, std::optional<double> timeout,
-                           std::optional<int> only) {
+                           std::optional<int> only, bool runs_here) {
   if (timeout.has_value() && !(*timeout >= 0)) {
     throw ArgumentError("a timeout is a number of seconds, not " + number_text(*timeout));
   }
-  return begun(lease(affinity, timeout, only), affinity);
+  return begun(lease(affinity, timeout, only, runs_here), affinity);
 }
 
 bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListener> listener) {
@@ -223,12 +223,11 @@ bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListene
     return false;
   }
   const auto now = Clock::now();
-  const int thread = this_thread();
-  Slot* slot = flow.waiters.empty() && may_have_more(flow) ? free_slot(flow, std::nullopt, thread) : nullptr;
+  Slot* slot = flow.waiters.empty() && may_have_more(flow) ? free_slot(flow, std::nullopt) : nullptr;
   if (slot == nullptr && !may_listen(flow)) {
     return false;
   }
-  Listening& one = listening_.emplace_back(flow, thread, now, std::move(listener));
+  Listening& one = listening_.emplace_back(flow, this_thread(), now, std::move(listener));
   if (slot != nullptr) {
     take(*slot, flow, one.waiter.thread);
     grant(one.waiter, slot);
@@ -342,8 +341,8 @@ std::string Pool::why_none(const Flow& flow, std::optional<int> only, double tim
          ". Close sessions sooner, wait longer, or make the pool larger.";
 }
 
-Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout,
-                         std::optional<int> only) {
+Interpreter& Pool::lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only,
+                         bool runs_here) {
   Locked locked(*this);
   auto& lock = locked.lock();
   Flow& flow = queue_.flow(affinity);
@@ -351,7 +350,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   refuse_if_hopeless(flow, only);
   // If others of the flow wait, this one waits behind them.
   if (flow.waiters.empty() && (only.has_value() || may_have_more(flow))) {
-    if (Slot* slot = free_slot(flow, only, thread)) {
+    if (Slot* slot = free_slot(flow, only, runs_here ? std::optional(thread) : std::nullopt)) {
       take(*slot, flow, thread);
       dispatch();
       return *slot->interpreter;

@@ -107,9 +107,11 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // A free interpreter, one that has served `affinity` first, or `only` that one; else
   // waits its turn. Throws LeaseTimeoutError after `timeout`
   // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
-  // wanted one is no longer the pool's, ArgumentError for an invalid timeout.
+  // wanted one is no longer the pool's, ArgumentError for an invalid timeout. If the call `runs_here`, on
+  // the calling thread, it gets the one that this thread leased last, if that one is free and has served
+  // `affinity`: the thread's core has it in its caches.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
-                       std::optional<int> only = std::nullopt);
+                       std::optional<int> only = std::nullopt, bool runs_here = true);
   // The same without a thread that waits: `listener` hears of it, perhaps before this returns. False: it
   // hears nothing, and is to use acquire(), which knows interpreters of `affinity`'s own, errors and time
   // limits.
@@ -268,7 +270,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::unique_lock<std::mutex> lock_;
   };
 
-  Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only);
+  Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only,
+                     bool runs_here);
   Interpreter& begun(Interpreter& interpreter, const std::string& affinity);
   // With `mutex_` held, which is not while they are told.
   void tell_listeners(std::unique_lock<std::mutex>& lock);
@@ -284,8 +287,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_take(const Slot& slot, const Flow& flow, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
   bool may_have_more(const Flow& flow) const;
-  // If it has served the flow, the one that `thread` leased last: its core has that one in its caches.
-  Slot* free_slot(const Flow& flow, std::optional<int> only, int thread);
+  // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
+  Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
   Slot* slot_of(const Interpreter& interpreter);
   // Nobody leases it from now on, if its owner was not forgotten, but `owner`.
   void give_to(Slot& slot, const std::string& owner);

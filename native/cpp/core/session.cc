@@ -49,7 +49,7 @@ std::shared_ptr<Session> Session::acquire(std::shared_ptr<Pool> pool, const std:
   if (call_limit.has_value()) {
     require_positive("a call limit", *call_limit);
   }
-  Interpreter& interpreter = pool->acquire(affinity, timeout, only);
+  Interpreter& interpreter = pool->acquire(affinity, timeout, only, !call_limit.has_value());
   std::shared_ptr<Session> session(new Session(std::move(pool), interpreter));
   session->pool_->introduce(interpreter, session);
   if (call_limit.has_value()) {

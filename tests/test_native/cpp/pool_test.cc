@@ -210,6 +210,20 @@ TEST(Pool, PrefersTheInterpreterThatTheThreadLeasedLast) {
   pool.release(again);
 }
 
+TEST(Pool, PrefersNoneForACallThatRunsOnAnotherThread) {
+  Fakes fakes(2);
+  Pool pool(fakes.all());
+  Interpreter& first = pool.acquire("a", 0.0);
+  std::thread([&] {
+    Interpreter& mine = pool.acquire("a", 0.0);
+    pool.release(first);
+    pool.release(mine);
+    Interpreter& again = pool.acquire("a", 0.0, std::nullopt, /*runs_here=*/false);
+    EXPECT_EQ(&again, &first);
+    pool.release(again);
+  }).join();
+}
+
 TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
   Fakes fakes(4);
   const auto shared = std::make_shared<Pool>(fakes.all());
