@@ -49,7 +49,8 @@ def test_a_pages_tables_are_those_of_the_results_that_are_kept_and_of_the_code(
 
 def test_the_readme_says_of_scaling_what_was_measured() -> None:
     processes, threads = (bar["ratio"] for bar in figures.kept("scaling")["bars"][:2])
-    assert f"twice what the threads do: here {processes:.3f} and {threads:.1f}." in README.read_text()
+    said = f"{processes:.3f} of what two processes do, and {threads:.1f} of what two threads do."
+    assert said in README.read_text()
 
 
 def test_commands_run_at_no_port_that_other_servers_have_by_default() -> None:
