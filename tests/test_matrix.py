@@ -14,6 +14,7 @@ ROW = {
     "failed": [],
     "demo": True,
     "scaling": True,
+    "interpreter_mb": 49.1,
 }
 
 
@@ -36,7 +37,7 @@ def test_a_benchmark_that_could_not_tell_is_not_one_that_missed_its_bars() -> No
     def row(**changed: Any) -> str:
         return matrix.table({"3.13+2.15.0": {**ROW, "on": "2020-02-02", **changed}})
 
-    assert "| 3.13.0 | 2.15.0+cu132 | 3,107 passed | ✓ | ✓ | 2020-02-02 |" in row()
-    assert "| ✓ | ✗ | 2020-02-02 | a bar of the benchmark |" in row(scaling=False)
-    assert "| ✓ | the machine could not tell | 2020-02-02" in row(scaling=None)
-    assert "| 3,107 passed, 1 failed | ✓ | ✓ | 2020-02-02 | `a.py::b` |" in row(failed=["a.py::b"])
+    assert "| 3.13.0 | 2.15.0+cu132 | 3,107 passed | ✓ | ✓ | 49 MB | 2020-02-02 |" in row()
+    assert "| ✓ | ✗ | 49 MB | 2020-02-02 | a bar of the benchmark |" in row(scaling=False)
+    assert "| ✓ | the machine could not tell | 49 MB | 2020-02-02" in row(scaling=None)
+    assert "| 3,107 passed, 1 failed | ✓ | ✓ | 49 MB | 2020-02-02 | `a.py::b` |" in row(failed=["a.py::b"])

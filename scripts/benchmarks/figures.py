@@ -486,7 +486,10 @@ def suite() -> str:
 
 
 def runs() -> str:
-    """When, where and with what each kept result was made; blank where an older one does not say."""
+    """When, where and with what each kept result was made, and what its run says against it.
+
+    Blank if an older result does not say.
+    """
     rows = []
     for path in sorted((ROOT / "docs" / "benchmarks").glob("*.json")):
         result = kept(path.stem)
@@ -502,9 +505,10 @@ def runs() -> str:
                 str(result.get("cores", "")),
                 size,
                 ", ".join(f"{name} {_own(name, version)}" for name, version in versions.items()),
+                result.get("doubt") or "",
             ]
         )
-    return markdown_table("result | made on | cores | machine | with", rows)
+    return markdown_table("result | made on | cores | machine | with | doubt", rows)
 
 
 def _own(name: str, version: str | dict[str, str]) -> str:

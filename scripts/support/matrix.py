@@ -1,5 +1,7 @@
 """Runs tests, demo and the scaling benchmark with each Python and torch that interpool is to work with.
 
+It also measures the memory of a further interpreter with each.
+
 ``scripts/test --matrix`` runs every cell of ``[tool.interpool.matrix]`` in ``pyproject.toml``, and
 ``scripts/test --matrix=3.12+2.15.0`` that one; several are divided by commas. Each cell is a copy of this
 checkout with a set-up of its own under ``build/matrix``. What came out is kept, dated, in
@@ -28,7 +30,7 @@ KEPT = ROOT / "docs" / "matrix.json"
 PAGE = ROOT / "docs" / "versions.md"
 SCALING = "scaling"
 CANNOT_TELL = 3  # exit status of scripts/bench
-HEAD = "CPython | torch | tests | demo | scaling | on | missing"
+HEAD = "CPython | torch | tests | demo | scaling | a further interpreter | on | missing"
 
 
 class Cell(NamedTuple):
@@ -132,7 +134,19 @@ def run(cell: Cell, directory: Path) -> dict[str, Any]:
     row["demo"] = not step("demo", "scripts/demo")
     status = step(SCALING, "scripts/bench", "scaling")
     row[SCALING] = None if status == CANNOT_TELL else not status
+    row["interpreter_mb"] = interpreter_mb(directory / ".venv/bin/python", directory)
     return row
+
+
+def interpreter_mb(python: Path, checkout: Path) -> float:
+    """What a further interpreter with torch takes there: MB (10⁶ bytes), PSS, as ``scripts/bench memory``."""
+    command = [str(python), "scripts/benchmarks", "memory.process", "4"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    for _ in range(2):  # the first run compiles what it imports
+        said = subprocess.run(
+            command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+    return round(float(json.loads(said.splitlines()[-1])["bare: pss, MB"]), 1)
 
 
 def _last_line(log: Path) -> str:
@@ -166,9 +180,9 @@ def shown(kept: dict[str, dict[str, Any]]) -> tuple[str, str, str]:
 
 def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
     if row is None:
-        return cell.python, cell.torch, "", "", "", "", "not run yet"
+        return cell.python, cell.torch, *[""] * 5, "not run yet"
     if "missing" in row:
-        return cell.python, cell.torch, "", "", "", row["on"], row["missing"]
+        return cell.python, cell.torch, *[""] * 4, row["on"], row["missing"]
     failed = row["failed"]
     tests = f"{row['passed']:,} passed" + (f", {len(failed)} failed" if failed else "")
     marks = (
@@ -177,7 +191,8 @@ def _columns(cell: Cell, row: dict[str, Any] | None) -> Iterable[str]:
     missing = [f"`{each}`" for each in failed[:3]]
     if row[SCALING] is False:
         missing.append("a bar of the benchmark")
-    return row["python"], row["torch"], tests, *marks, row["on"], ", ".join(missing)
+    memory = f"{row['interpreter_mb']:.0f} MB" if "interpreter_mb" in row else ""
+    return row["python"], row["torch"], tests, *marks, memory, row["on"], ", ".join(missing)
 
 
 def load() -> dict[str, dict[str, Any]]:

@@ -58,9 +58,9 @@ from benchmarks.shared.others import Others, doubt
 AS_STOCK = {PACKED: True, ORDINARY: False, STOCK: False, DIRECT: True, ALONE: True}
 # Times that the rate at the direct address is to be another one's, with a model.
 DIRECT_BARS = {
-    ("small", STOCK): 5.0,
-    ("small", MOSEC): 1.5,
-    ("large", STOCK): 3.0,
+    ("small", STOCK): 4.5,
+    ("small", MOSEC): 1.2,
+    ("large", STOCK): 2.4,
     ("batched", MOSEC): 1.0,
 }
 
