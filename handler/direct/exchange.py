@@ -87,7 +87,8 @@ class Exchange(RequestResponseCycle):
             self.transport.write(_CONTINUE)
             self.waiting_for_100_continue = False
         if not self.disconnected and not self.response_complete:
-            self.flow.resume_reading()
+            if self.more_body:  # else what comes is the next request
+                self.flow.resume_reading()
             await self.message_event.wait()
             self.message_event.clear()
         if self.disconnected or self.response_complete:

@@ -32,6 +32,8 @@ _MOST_HELD_BYTES = 1 << 14  # of a body that is whole before the application get
 _MOST_DIGITS = 5  # of that number
 _MOST_KEPT = 200  # bytes of a request's target
 MOST_HEAD_BYTES = 1 << 16  # of a head, or of trailers
+_MOST_HEADERS = 256  # of a request
+_MOST_IN_LINE = 1024  # requests that a connection sends before it reads the answers
 _LARGE_HEAD = "The request's headers are too large."
 KEEP_ALIVE_S = 75.0  # seconds without a request after an answer
 _BACKLOG = 4096
@@ -150,11 +152,18 @@ class _Protocol(HttpToolsProtocol):
             elif name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
             self.headers.append((name, value))
+            if len(self.headers) > _MOST_HEADERS:
+                self._refuse(_LARGE_HEAD)
+                raise httptools.HttpParserError(_LARGE_HEAD)  # as below
 
     def on_headers_complete(self) -> None:
         if self._framing > MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > MOST_HEAD_BYTES:
             self._refuse(_LARGE_HEAD)
             raise httptools.HttpParserError(_LARGE_HEAD)  # no request begins, nor does the next one
+        if len(self.pipeline) >= _MOST_IN_LINE:
+            said = f"The connection has {_MOST_IN_LINE} requests in line. Read their answers first."
+            self._refuse(said)
+            raise httptools.HttpParserError(said)
         if self.parser.should_upgrade():
             self._ordinary_head = self._head_without_upgrade()
             return
@@ -246,12 +255,12 @@ class _Protocol(HttpToolsProtocol):
         self._answered = self.loop.time()
         if self.transport.is_closing():
             return
-        if not self._refusal:
-            self.flow.resume_reading()
         if self.pipeline:
             self._begin_next(self.pipeline.pop()[0])
         elif self._refusal:
             self.send_400_response(self._refusal)
+        if not self.pipeline and not self._refusal:  # else each answer would let more requests in
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open.discard(self)
