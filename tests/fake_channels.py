@@ -17,13 +17,13 @@ class FakeChannel:
     def __init__(self, number: int, hear: Callable[[Any], None]) -> None:
         self.number = number
         self.batches: list[list[bytes]] = []
-        self.refuses = False
+        self.refuses: Exception | None = None
         self._hear = hear
         self._loop = asyncio.get_running_loop()
 
     def predict(self, requests: list[Any]) -> None:
-        if self.refuses:
-            raise ValueError("too large")
+        if self.refuses is not None:
+            raise self.refuses
         self.batches.append([name for name, _, _ in requests])
 
     def load(self) -> None:

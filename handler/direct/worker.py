@@ -109,7 +109,14 @@ class WorkerConnection:
         try:
             self._channel.predict([job.take_request() for job in jobs])
         except ValueError as error:  # a part of 2 GiB
-            self._fail(Refusal(413, "RequestEntityTooLargeException", str(error)))
+            refusal = Refusal(413, "RequestEntityTooLargeException", str(error))
+        except MemoryError:
+            said = "Memory was lacking for the request. Try again later, or send less."
+            refusal = Refusal(507, "InternalServerException", said)
+        else:
+            refusal = None
+        if refusal is not None:  # nothing was sent
+            self._fail(refusal)
             self._loop.call_soon(self._rest)
             return
         self._deadline = self._loop.time() + self._patience_s

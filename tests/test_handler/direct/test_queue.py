@@ -147,16 +147,22 @@ def test_a_request_that_expires_leaves_the_rest_of_its_batch_and_its_worker_as_t
     asyncio.run(work())
 
 
-def test_a_request_that_no_message_can_hold_is_refused_and_its_worker_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("too large"), 413), (MemoryError(), 507)], ids=["size", "memory"]
+)
+def test_a_request_that_no_message_can_hold_is_refused_and_its_worker_goes_on(
+    error: Exception, status: int
+) -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings())
         worker = await _connected(queue)
-        worker.refuses = True
+        worker.refuses = error
         job = _job(1)
         queue.put(job)
-        with pytest.raises(Refusal, match="too large"):
+        with pytest.raises(Refusal) as caught:
             await job.answer()
-        worker.refuses = False
+        assert caught.value.status == status
+        worker.refuses = None
         other = _job(2)
         queue.put(other)
         await until(lambda: worker.batches)
