@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend import own_changes
+from interpool.handler.backend import own_changes, random_state, stdio
 from interpool.native.inside import exits, import_reads, module_scope
 from interpool.native.upstream.cpython_private import (
     environ_data,
@@ -131,6 +131,8 @@ _KEPT = (
     _item(multiprocessing_config(), "tempdir"),
     _Kept(_opener, _put_opener),
     _Kept(environ_data, replace_environ),
+    _Kept(stdio.attributes, stdio.put_attributes),
+    _Kept(random_state.current, random_state.put),
     _Kept(_logging, _put_logging),
     _Kept(lambda: warnings.filters[:], replace_warnings_filters),
     _Kept(lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _put_gc),
@@ -286,6 +288,8 @@ class ProcessView:
             _initial = found = tuple(kept.get() for kept in _KEPT)
             import_reads.note_reads(environ_data().copy())
         self._exchange(self._state or _initial)
+        if not self._state:
+            random_state.seed()
         for changes in self._changes:
             changes.put()
         self._changes = self._changes or tuple(begin() for begin in own_changes.KINDS)

@@ -263,12 +263,27 @@ class _RoutedText(io.TextIOWrapper):
         self.flush()
 
 
+_streams: list[TextIO] = []  # of this interpreter
+
+
 def install() -> None:
     """Replace this interpreter's ``sys.stdout`` and ``sys.stderr``, and note which model starts a thread."""
-    sys.stdout = _text(0, "strict")
-    sys.stderr = _text(1, "backslashreplace")
+    _streams[:] = sys.stdout, sys.stderr = _text(0, "strict"), _text(1, "backslashreplace")
     if not hasattr(threading.Thread.start, _MODEL):
         _note_threads()
+
+
+def attributes() -> list[dict[str, Any]]:
+    """Return what models have set on both streams, such as a ``write`` of their own."""
+    return [vars(stream).copy() for stream in _streams]
+
+
+def put_attributes(each: list[dict[str, Any]]) -> None:
+    """Put in place what ``attributes`` has returned."""
+    for stream, own in zip(_streams, each, strict=True):
+        if (now := vars(stream)) != own:
+            now.clear()
+            now.update(own)
 
 
 def _note_threads() -> None:

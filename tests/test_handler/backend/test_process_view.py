@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from pathlib import Path
+from typing import cast
 from urllib.request import getproxies
 
+import numpy
 import pytest
 from interpool_testing import run_program
 from waiting import wait_for
@@ -59,6 +62,31 @@ found.append(type(os.environ).__name__)
 """
     own, others = ["1", True, "dict"], [None, True, "_Environ"]
     assert _run(session, source) == [others, own, others, own, "_Environ"]
+
+
+def test_each_model_draws_its_own_random_numbers(session: InterpreterSession) -> None:
+    source = f"""
+import numpy, random
+from {VIEW} import ProcessView
+def draw():
+    return [random.random(), float(numpy.random.rand())]
+one, two, three = (ProcessView(None) for _ in range(3))
+with one.entered():
+    random.seed(1)
+    numpy.random.seed(1)
+with two.entered():
+    others = draw()
+with three.entered():
+    random.seed(1)
+    others += draw()
+with one.entered():
+    found = [draw() + draw(), others]
+"""
+    drawn, others = cast("list[list[float]]", _run(session, source))
+    pythons, numpys = random.Random(1), numpy.random.RandomState(1)
+    assert drawn == [each() for _ in range(2) for each in (pythons.random, numpys.rand)]
+    assert others[2] == drawn[0]
+    assert not set(drawn) & {others[0], others[1], others[3]}
 
 
 def test_what_a_model_makes_of_its_arguments_stays(session: InterpreterSession) -> None:
