@@ -75,10 +75,19 @@ class Worker:
         reply = self._client.socket.recv(1 << 16)
         assert reply[:4] == otf.integer(200), reply
 
-    def ask(self, body: bytes = b"") -> str:
-        """What the model answers."""
+    def begin(self, body: bytes = b"") -> str:
+        """Ask, and do not wait for the answer; returns the request's id."""
         name = f"{next(self._ids):09}"
         self._client.send(otf.predict(body).replace(b"request-0", name.encode()))
+        return name
+
+    def interrupt(self) -> None:
+        """Interrupt the running call, if there is one."""
+        self._client.connection.interrupt()
+
+    def ask(self, body: bytes = b"") -> str:
+        """What the model answers."""
+        name = self.begin(body)
         reply = b""
         while True:
             reply += self._client.socket.recv(1 << 16)

@@ -187,7 +187,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
         failed = f"Model {name!r} could not be loaded"
         text, unnamed = (f"{failed}: {describe(error, named=named)}" for named in (True, False))
         logger.exception("Load model %s failed with %d: %s", name, code, text)
-        if found := neighbours.check_load(request.model_dir, token):
+        if found := neighbours.check_now(request.model_dir, token):
             _interpool.retire_interpreter()  # no other model may meet what the load left
             if request.model_dir not in found:
                 raise Elsewhere from None
@@ -198,7 +198,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
     service: Any = model.service
     service._entry_point = noting(service._entry_point)  # TorchServe's Service keeps what this raises
     report(token, "loaded", began=began, model=name)
-    found = neighbours.check_load(request.model_dir, token)
+    found = neighbours.check_now(request.model_dir, token)
     return replace(model, traces=found.get(request.model_dir, ""))
 
 

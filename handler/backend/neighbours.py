@@ -73,8 +73,10 @@ def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:
             give_to({directory: token}, reason)
 
 
-def check_load(directory: str, token: WorkerToken) -> dict[str, str]:
-    """Find what a load and the calls before it have left here. No other model meets it from now on.
+def check_now(directory: str, token: WorkerToken) -> dict[str, str]:
+    """Find what a load, or a call that was cut short, has left here, and calls before it.
+
+    No other model meets it from now on.
 
     Args:
         directory: of the model that is in place.
@@ -96,7 +98,7 @@ def check_load(directory: str, token: WorkerToken) -> dict[str, str]:
 
 
 def _check_thoroughly() -> dict[str, str]:
-    """Find what the models that ran since the last such check have left; see ``check_load``."""
+    """Find what the models that ran since the last such check have left; see ``check_now``."""
     global _is_due
     take_out()
     found, served = _neighbourhood.look_thoroughly(_unwatched), _served.copy()

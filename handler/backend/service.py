@@ -119,16 +119,23 @@ class WorkerService:
             return b"", False  # the worker has ended: its requests must not change the next one's state
         model.service.set_cl_socket(self._replies)
         view = model.view
-        view.enter(token.arguments)
+        batch: Batch = []
+        take_refusals()  # those of other models' calls and threads
         try:
-            self._batch = batch = take_batch(frame) if requests is None else requests
-            reply = self._run(model, batch)
-        except _interpool.CallInterrupted as error:
+            view.enter(token.arguments)
+            try:
+                self._batch = batch = take_batch(frame) if requests is None else requests
+                reply = self._run(model, batch)
+            finally:
+                self._batch = []
+                view.leave()
+        except BaseException as error:
+            # It may have left anything. That can be attributed to its model only while the model is loaded.
+            neighbours.check_now(model.directory, token)
+            if not isinstance(error, _interpool.CallInterrupted):
+                raise
             self._serve_apart(take_conflict(model.directory))
             return self._interrupted(batch, error), True
-        finally:
-            self._batch = []
-            view.leave()
         if report_lost_device(token):
             return reply, False
         if model.ordinary and (refusals := take_refusals()):

@@ -6,8 +6,10 @@ import shutil
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pytest
 from extracted import extracted, token
 from ordinary_models import ANSWERS, Worker, command
+from waiting import wait_for
 
 from interpool.handler.host.service_entry import SERVICE_MODULE
 from interpool.native import InterpreterManager
@@ -100,6 +102,56 @@ def test_what_a_call_leaves_is_searched_for_before_a_neighbour_runs_and_not_befo
         assert _owners(manager) == [None]
         assert neighbour.ask() == "False"
         assert str(tmp_path / "leaves") in _owners(manager)
+
+
+HEARS = f"""
+import sys
+heard = []
+sys.stdout.write = heard.append
+def answer():
+    print("heard")
+    return ",".join(map(str.strip, heard))
+{ANSWERS}"""
+
+
+def test_what_a_model_sets_on_a_standard_stream_is_its_own(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        hears = stack.enter_context(closing(Worker(manager, tmp_path / "hears", HEARS)))
+        code = f"def answer():\n    print('secret')\n    return 'printed'\n{ANSWERS}"
+        prints = stack.enter_context(closing(Worker(manager, tmp_path / "prints", code)))
+        assert prints.ask() == "printed"
+        said = hears.ask()
+    assert "heard" in said
+    assert "secret" not in said
+
+
+CUT_SHORT = """
+import json, time
+from pathlib import Path
+class Thing: pass
+put = setattr
+def handle(data, context):
+    if data is not None:
+        put(json, "left", Thing())
+        Path(data[0]["body"].decode()).touch()
+        while True:
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["interrupted", "ended"])
+def test_what_a_call_that_is_cut_short_leaves_meets_no_neighbour(tmp_path: Path, ends: bool) -> None:
+    code = CUT_SHORT.replace("while True", "raise SystemExit\n        while True") if ends else CUT_SHORT
+    with ExitStack() as stack:
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        neighbour = stack.enter_context(closing(Worker(manager, tmp_path / "neighbour", MEETS)))
+        leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", code)))
+        leaves.begin(str(tmp_path / "runs").encode())
+        wait_for((tmp_path / "runs").exists, "the call")
+        leaves.interrupt()
+        assert neighbour.ask() == "False"
+        assert _owners(manager) == [str(tmp_path / "leaves"), None]
 
 
 def test_what_a_call_has_left_is_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
