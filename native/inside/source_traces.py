@@ -19,7 +19,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from interpool.native.upstream.torch_private import MANGLED, plain_name
 
@@ -60,6 +60,7 @@ _SETTERS = frozenset(
         "matplotlib.rcdefaults",
         "matplotlib.style.use",
         "mimetypes.add_type",
+        "numpy.random.set_bit_generator",
         "pandas.reset_option",
         "pandas.set_option",
         "seaborn.set",
@@ -142,11 +143,17 @@ class _Reader:
         self._is_archived = is_archived
         self._nodes = [node for node in ast.walk(tree) if node not in main]
         self._imported = dict(self._imports(own))
+        self._hidden = set(_hidden_names(tree))
+        stands_in = {  # for a library that is missing
+            target
+            for node in self._nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not node.value.value
+            for target in node.targets
+        }
         for node in self._nodes:  # a name that is bound again has no known meaning
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                self._imported.pop(node.id, None)
-            elif isinstance(node, ast.arg):
-                self._imported.pop(node.arg, None)
+                if node not in self._hidden and node not in stands_in:
+                    self._imported.pop(node.id, None)
 
     def _imports(self, own: set[str]) -> Iterator[tuple[str, str]]:
         for node in self._nodes:
@@ -200,6 +207,9 @@ class _Reader:
         top = name.partition(".")[0]
         return name != top and top in sys.modules and top not in self._own
 
+    def _is_imported(self, name: ast.expr) -> TypeGuard[ast.Name]:
+        return isinstance(name, ast.Name) and name.id in self._imported and name not in self._hidden
+
     def _called(self, function: ast.expr) -> str:
         """Return the full name of a called function, such as ``pandas.set_option``.
 
@@ -209,7 +219,7 @@ class _Reader:
         while isinstance(function, ast.Attribute):
             parts.append(function.attr)
             function = function.value
-        if not isinstance(function, ast.Name) or function.id not in self._imported:
+        if not self._is_imported(function):
             return ""
         return ".".join([self._imported[function.id], *reversed(parts)])
 
@@ -227,10 +237,36 @@ class _Reader:
                 parts.clear()  # the statement changes the container
                 whole = False
             place = place.value
-        if not isinstance(place, ast.Name) or place.id not in self._imported:
+        if not self._is_imported(place):
             return ""
         name = ".".join([self._imported[place.id], *reversed(parts)])
         return name if whole or isinstance(_found(name), _CONTAINERS) else ""
+
+
+def _hidden_names(tree: ast.Module) -> Iterator[ast.Name]:
+    """Yield the names that stand in a function which binds them itself, by an argument or otherwise."""
+    waiting: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, hidden = waiting.pop()
+        if isinstance(node, ast.Name) and node.id in hidden:
+            yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            hidden |= set(_bound_in(node))
+        waiting += [(child, hidden) for child in ast.iter_child_nodes(node)]
+
+
+def _bound_in(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[str]:
+    """Yield the names that a function binds, without those of functions in it."""
+    waiting: list[ast.AST] = [function]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        inner = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef)
+        if node is function or not inner:
+            waiting += ast.iter_child_nodes(node)
 
 
 def _places(node: ast.AST) -> Iterator[ast.expr]:
@@ -244,9 +280,9 @@ def _places(node: ast.AST) -> Iterator[ast.expr]:
         and isinstance(node.func, ast.Name)
         and node.func.id in ("setattr", "delattr")
         and len(node.args) > 1
-        and isinstance(node.args[1], ast.Constant)
     ):
-        name = str(node.args[1].value)
+        given = node.args[1]
+        name = str(given.value) if isinstance(given, ast.Constant) else ast.unparse(given)
         yield ast.copy_location(ast.Attribute(node.args[0], name, ast.Store()), node)
 
 

@@ -69,6 +69,18 @@ def changes(folder: Path, source: str) -> list[str]:
             "torch.backends.python_native.triton.enabled (handler.py:2)",
         ),
         ("import matplotlib.pyplot as p\np.style.use('x')", "matplotlib.pyplot.style.use() (handler.py:2)"),
+        (
+            "try:\n    import library\nexcept ImportError:\n    library = None\nlibrary.FLAG = True",
+            "library.FLAG (handler.py:5)",
+        ),
+        (
+            "import library\nlibrary.FLAG = True\ndef f(library): pass\ndef g():\n    library = 1",
+            "library.FLAG (handler.py:2)",
+        ),
+        (
+            "import library\nfor name in ['FLAG']:\n    setattr(library, name, True)",
+            "library.name (handler.py:3)",
+        ),
     ],
 )
 def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
@@ -85,6 +97,7 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "import torch\ntorch.backends.cudnn.benchmark = True\ntorch.backends.mkldnn.enabled = False",
         "import library\nlibrary = 3\nlibrary.FLAG = True",
         "import library\ndef f(library):\n    library.FLAG = True",
+        "import library\ndef f():\n    library = 1\n    def g():\n        library.FLAG = True",
         "class A: pass\na = A()\na.b = 1\na.c = []\na.c.append(1)",
         "if __name__ == '__main__':\n    import library\n    library.FLAG = True",
         "import pandas as pd\nwith pd.option_context('a', 1): pass\npd.get_option('a')",
