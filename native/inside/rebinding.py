@@ -8,7 +8,8 @@ classes and modules (``dict_watch.cc``), and the methods of its classes. Librari
 change, which are allowed:
 
 - new names, and new values of names that were neither functions nor classes;
-- changes by a library during its import, or to itself: it may replace functions of others by its own;
+- changes by a library during its import, or to itself: it may replace functions of others by its own.
+  Later, a model asks for them, as by a library's ``patch()``;
 - replacements by interpool.
 
 A name of the environment is reported if it was removed, or bound to an object of a model. It is also reported
@@ -28,7 +29,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import _interpool
-from interpool.native.inside import import_reads, lean_imports, module_scope, owners, traces
+from interpool.native.inside import import_ends, import_reads, lean_imports, module_scope, owners, traces
 from interpool.native.inside.traces import Trace
 
 # A model may remove builtins, so this module uses a copy.
@@ -70,9 +71,14 @@ class Neighbourhood:
         self._thorough_next = 0.0
         self._gone: set[str] = set()
         self._size = (0, 0)  # the number of all modules, and of deferred ones
+        self._imported: set[str] = set()  # modules at the end of the last import
+        self._by_imports: dict[tuple[str, str], object] = {}  # what libraries have bound in others since a look
 
     def begin(self) -> None:
         """Watch the present environment. Call before a model is loaded."""
+        if not self._imported:
+            self._imported.update(sys.modules)
+            import_ends.notice(self._note_import)
         self._add(self._new())
         self._looks = LOOKS
 
@@ -180,7 +186,20 @@ class Neighbourhood:
         self._gone.update(gone)
         return [f"sys.modules[{name!r}]" for name in gone]
 
+    def _note_import(self) -> None:
+        """Note what the libraries that were imported now have bound in others. On any thread."""
+        new = sys.modules.keys() - self._imported
+        self._imported |= new
+        for watch, names in self._watches[:]:
+            for index, bindings in _interpool.changed_dicts(watch, True):
+                name = names[index]
+                now = vars(self._modules[name])
+                self._by_imports |= {
+                    (name, key): now[key] for key, _ in bindings if key in now and _site(now[key]) in new
+                }
+
     def _rebound(self, fresh: dict[str, ModuleType]) -> list[str]:
+        by_imports, self._by_imports = self._by_imports, {}
         found = []
         for watch, names in self._watches:
             for index, bindings in _interpool.changed_dicts(watch):
@@ -190,6 +209,7 @@ class Neighbourhood:
                     f"{name}.{key}"
                     for key, was in bindings
                     if (name, key) not in _SETTINGS
+                    and by_imports.get((name, key), self) is not now.get(key, _MISSING)
                     and self._is_replacement(name, was, now.get(key, _MISSING), fresh)
                 ]
         return found
@@ -229,9 +249,10 @@ class Neighbourhood:
         site = _site(now)
         if site == _MOCKS:
             return True
-        if site.split(".")[0] == _OURS or site in fresh or _is_of_cython(now):
+        if site.split(".")[0] == _OURS or _is_of_cython(now):
             return False
-        is_itself = site in self._modules and site.split(".")[0] == name.split(".", maxsplit=1)[0]
+        top = name.partition(".")[0]
+        is_itself = (site in self._modules or site in fresh) and site.partition(".")[0] == top
         there = getattr(self._modules.get(site), getattr(now, "__name__", ""), None)
         return not is_itself or there is now
 

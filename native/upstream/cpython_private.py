@@ -77,6 +77,12 @@ NAMES = (
         "inside/loader.py loads a private copy instead",
         ("self", "spec"),
     ),
+    PrivateName("_frozen_importlib:_load_unlocked", "inside/import_ends.py overrides it", ("spec",)),
+    PrivateName(
+        "_frozen_importlib:_find_and_load_unlocked",
+        "inside/import_ends.py: it looks up _load_unlocked in the module",
+        mentions=("_load_unlocked",),
+    ),
     PrivateName("_frozen_importlib:_find_and_load", "cpp/upstream/cpython.h: a thread in it is importing"),
     PrivateName(
         "_frozen_importlib:_is_initializing"
@@ -254,6 +260,16 @@ def replace_dlopen(make: Callable[[Callable[..., int]], Callable[..., int]]) -> 
     import ctypes
 
     ctypes._dlopen = make(ctypes._dlopen)  # type: ignore[attr-defined]
+
+
+def replace_load(make: Callable[[Callable[[Any], Any]], Any]) -> None:
+    """Replace the function that loads a module once it is found; ``make`` gets the stock one."""
+    bootstrap: Any = importlib._bootstrap  # type: ignore[attr-defined]
+    stock = bootstrap._load_unlocked
+    made = make(stock)
+    # Python leaves the frames of this file out of tracebacks.
+    made.__code__ = made.__code__.replace(co_filename=stock.__code__.co_filename)
+    bootstrap._load_unlocked = made
 
 
 def replace_fork_exec(make: Callable[[Callable[..., int]], Callable[..., int]]) -> None:

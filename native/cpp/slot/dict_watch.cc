@@ -69,7 +69,12 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
   return capsule;
 }
 
-PyObject* changed_dicts(PyObject*, PyObject* capsule) {
+PyObject* changed_dicts(PyObject*, PyObject* args) {
+  PyObject* capsule = nullptr;
+  int peeks = 0;
+  if (PyArg_ParseTuple(args, "O|p", &capsule, &peeks) == 0) {
+    return nullptr;
+  }
   auto* const watch = static_cast<Watch*>(PyCapsule_GetPointer(capsule, kDictWatch));
   if (watch == nullptr) {
     return nullptr;
@@ -81,7 +86,9 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
     if (version == watched.seen) {
       continue;
     }
-    watched.seen = version;
+    if (peeks == 0) {
+      watched.seen = version;
+    }
     const Ref names = steal(PyList_New(0));
     for (auto binding = watched.bindings.begin(); names && binding != watched.bindings.end();) {
       // Borrowed, and looked at no more.
@@ -95,7 +102,7 @@ PyObject* changed_dicts(PyObject*, PyObject* capsule) {
       if (!was || PyList_Append(names.get(), was.get()) != 0) {
         return nullptr;
       }
-      binding = watched.bindings.erase(binding);
+      binding = peeks == 0 ? watched.bindings.erase(binding) : binding + 1;
     }
     const Ref entry = steal(names ? Py_BuildValue("(nO)", static_cast<Py_ssize_t>(i), names.get()) : nullptr);
     if (!entry || PyList_Append(changed.get(), entry.get()) != 0) {

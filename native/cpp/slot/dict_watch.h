@@ -12,10 +12,11 @@ namespace interpool {
 // With `values`, the callables in them, and what they are bound to, are kept.
 PyObject* watch_dicts(PyObject* module, PyObject* args);
 
-// changed_dicts(watch) -> list[tuple[int, list[tuple[str, object]]]]
+// changed_dicts(watch, peeks: bool = False) -> list[tuple[int, list[tuple[str, object]]]]
 //
 // Those that have changed since this was asked last, by their place in the list; and the kept names that
-// are bound to something else, or to nothing, with what they were bound to: each one once.
-PyObject* changed_dicts(PyObject* module, PyObject* watch);
+// are bound to something else, or to nothing, with what they were bound to: each one once. If it only peeks,
+// the next call gives the same again.
+PyObject* changed_dicts(PyObject* module, PyObject* args);
 
 }  // namespace interpool

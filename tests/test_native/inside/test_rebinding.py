@@ -14,6 +14,24 @@ manager = pool_of(1)
 CODE = (
     MAKE_MODULE
     + """
+def imported(name, text):
+    import importlib.abc, importlib.util
+
+    class Finder(importlib.abc.Loader):
+        @staticmethod
+        def find_spec(asked, *_):
+            return importlib.util.spec_from_loader(name, Finder()) if asked == name else None
+
+        def exec_module(self, made):
+            exec(text, vars(made))
+
+    sys.meta_path.insert(0, Finder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.meta_path.remove(Finder)
+
+
 def run(code):
     import sys, types, torch, json, logging, unittest.mock, functools
     from interpool.native.inside.rebinding import Neighbourhood
@@ -22,7 +40,7 @@ def run(code):
                         "def lazily():\\n    def g(): pass\\n    global f\\n    f = g")
     watched = Neighbourhood()
     watched.begin()
-    names = {"module": module, "torch": torch, "json": json, "sys": sys, "mock": unittest.mock,
+    names = {"module": module, "imported": imported, "torch": torch, "json": json, "sys": sys, "mock": unittest.mock,
              "functools": functools, "logging": logging}
     model = module("<torch_package_7>.model", "import neighbour\\n" + code, **names)
     try:
@@ -31,6 +49,7 @@ def run(code):
         del sys.modules[model.__name__]
         sys.modules.pop("neighbour", None)
         sys.modules.pop("library", None)
+        sys.modules.pop("other", None)
 """
 )
 
@@ -65,6 +84,15 @@ def _found(session: InterpreterSession, code: str) -> str:
             "torch.distributions.laplace.Laplace.new",
         ),
         ("vars(neighbour).clear()", "neighbour.f"),
+        (
+            "imported('library', 'import neighbour\\ndef g(): pass\\ndef apply(): neighbour.f = g').apply()",
+            "neighbour.f",
+        ),
+        (
+            "library = imported('library', 'import neighbour\\ndef g(): pass\\ndef apply(): neighbour.f = g')\n"
+            "library.apply()\nimported('other', 'import library')",
+            "neighbour.f",
+        ),
     ],
 )
 def test_code_of_others_that_is_replaced_or_gone_is_told(
@@ -82,8 +110,9 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         "before = neighbour.f\nneighbour.f = lambda: 1\nneighbour.f = before",
         "with mock.patch('neighbour.f'):\n    neighbour.f()",
         "neighbour.lazily()",
-        "module('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
-        "module('library', 'import neighbour\\nneighbour.C.m = lambda self: 1')",
+        "imported('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
+        "imported('library', 'import neighbour\\nneighbour.C.m = lambda self: 1')",
+        "imported('library', 'def f(): pass\\ndef g(): pass\\ndef apply():\\n    global f\\n    f = g').apply()",
         (
             "module('library', 'import collections, dataclasses, enum\\n@dataclasses.dataclass\\nclass A:\\n"
             '    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple("P", "x")\')'
