@@ -41,6 +41,8 @@ struct Attachment {
   bool visitor = false;                // has a state here because it visits, and for no other reason
   std::optional<ThreadState> outside;  // torch's state of the thread when it entered, if more than modes
   CallerModes modes;                   // of that
+  int autocast_blocks = 0;             // likewise
+  Trace trace;                         // likewise
   ThreadSettings settings;             // likewise
 
   ~Attachment() {
@@ -134,6 +136,8 @@ class PythonInterpreter final : public Interpreter {
     // Most threads that come are as fresh as it is, or but for modes, and most calls leave them so. What
     // modes() tells of the caller comes back for a model's own code only.
     if (pristine_.has_value()) {
+      attachment.autocast_blocks = autocast_blocks();
+      attachment.trace = take_trace();  // a call's answer is a constant of it
       if (!pristine_is_fresh_ || !thread_state_is_fresh()) {
         attachment.modes = modes_of_thread();
         if (pristine_is_fresh_ && attachment.modes != nullptr && is_fresh_but_for_modes()) {
@@ -172,6 +176,7 @@ class PythonInterpreter final : public Interpreter {
       return;
     }
     leave_settings(attachment.settings);
+    restore_autocast_blocks(attachment.autocast_blocks);
     if (attachment.outside.has_value()) {
       attachment.outside->set();
       attachment.outside.reset();
@@ -187,6 +192,7 @@ class PythonInterpreter final : public Interpreter {
         attachment.modes.reset();
       }
     }
+    restore_trace(std::move(attachment.trace));  // last: it has a dispatch key
   }
 
   CallerModes modes() const override { return attachment.entered ? attachment.modes : modes_of_thread(); }

@@ -9,10 +9,12 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <array>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "../upstream/torch_layouts.h"
 #if __has_include(<ATen/NodeCreationHooks.h>)
@@ -167,6 +169,39 @@ void restore_modes(const Modes& modes) {
   c10::impl::raw_local_dispatch_key_set = modes.keys;
   set_autocast_dtypes(modes.dtypes);
   at::autocast::set_autocast_cache_enabled(modes.autocast_cache);
+}
+
+int autocast_blocks() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+void restore_autocast_blocks(int before) {
+  const int now = autocast_blocks();
+  if (now == before) {
+    return;
+  }
+  for (int i = now; i < before; ++i) {
+    at::autocast::increment_nesting();
+  }
+  for (int i = before; i < now; ++i) {
+    at::autocast::decrement_nesting();
+  }
+  at::autocast::clear_cache();  // what the outermost block's end would have done
+}
+
+Trace take_trace() {
+  Trace trace = torch::jit::tracer::getTracingState();
+  if (trace != nullptr) {
+    torch::jit::tracer::setTracingState(nullptr);
+  }
+  return trace;
+}
+
+void restore_trace(Trace trace) {
+  if (trace != torch::jit::tracer::getTracingState()) {
+    torch::jit::tracer::setTracingState(std::move(trace));
+  }
 }
 
 bool thread_state_is_fresh() {

@@ -3,7 +3,13 @@
 
 #include <ATen/ThreadLocalState.h>
 
+#include <memory>
+
 #include "../seam/interpreter.h"
+
+namespace torch::jit::tracer {
+struct TracingState;
+}
 
 namespace interpool {
 
@@ -38,6 +44,18 @@ void set_modes(const CallerModes& modes);
 bool is_fresh_but_for_modes();
 void clear_modes();
 void restore_modes(const Modes& modes);
+
+// How many blocks of autocast the calling thread is in. torch empties its cache of cast weights, which is the
+// process's, when a thread leaves its outermost block. It keeps that number in no other state.
+int autocast_blocks();
+// Leaves blocks that were entered since, or enters those that were left.
+void restore_autocast_blocks(int before);
+
+// What torch.jit.trace records on the calling thread; null if nothing is traced.
+using Trace = std::shared_ptr<torch::jit::tracer::TracingState>;
+// The thread traces nothing until it gets its trace back. A trace that was begun meanwhile ends then.
+Trace take_trace();
+void restore_trace(Trace trace);
 
 // As long as this lives, the calling thread has that state; then its own again. The objects in
 // the state are the calling interpreter's, whose GIL is held.

@@ -219,6 +219,38 @@ def test_what_a_model_leaves_set_reaches_neither_the_host_nor_the_next_session(
     on_a_thread_of_its_own(work)
 
 
+def test_autocast_that_a_model_leaves_on_keeps_none_of_its_callers_old_weights(
+    manager: InterpreterManager,
+) -> None:
+    layer = torch.nn.Linear(2, 2, bias=False)
+
+    def answer(weight: float) -> Any:
+        with torch.no_grad():
+            layer.weight.fill_(weight)
+        with torch.autocast("cpu"):
+            return layer(torch.ones(2)).tolist()
+
+    def work() -> None:
+        with manager.acquire_session(timeout=60) as session:
+            Code(session, "import torch\ntorch.autocast('cpu').__enter__()")
+        assert [answer(3.0), answer(4.0)] == [[6.0, 6.0], [8.0, 8.0]]
+
+    on_a_thread_of_its_own(work)
+
+
+def test_a_call_in_the_callers_trace_is_not_traced_itself(session: InterpreterSession) -> None:
+    code = Code(session, "def kind(x): return type(x.shape[0]).__name__")
+    found = []
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        found.append(code.call("kind", x.detach()))
+        return x + x.shape[0]
+
+    traced = torch.jit.trace(work, torch.ones(3), check_trace=False)
+    assert found == ["int"]
+    assert traced(torch.ones(5)).tolist() == [6.0] * 5
+
+
 def test_hooks_that_the_host_set_for_saved_tensors_are_not_called_inside(session: InterpreterSession) -> None:
     calls = []
 
