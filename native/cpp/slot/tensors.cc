@@ -55,8 +55,8 @@ Owner owner_of(const c10::Storage& storage) {
 }
 
 std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo& memo) {
-  auto& known = memo.exported[storage.unsafeGetStorageImpl()];
-  if (!known) {
+  StorageMemo::Exported& known = memo.exported[storage.unsafeGetStorageImpl()];
+  if (!known.buffer) {
     auto buffer = std::make_shared<Buffer>();
     if (!storage.device().is_meta()) {  // those have a size and no memory
       buffer->owner = owner_of(storage);
@@ -65,9 +65,9 @@ std::shared_ptr<Buffer> export_storage(const c10::Storage& storage, StorageMemo&
     buffer->bytes = storage.nbytes();
     buffer->device_type = static_cast<int8_t>(storage.device_type());
     buffer->device_index = storage.device().index();
-    known = std::move(buffer);
+    known = {.storage = storage, .buffer = std::move(buffer)};
   }
-  return known;
+  return known.buffer;
 }
 
 c10::Storage storage_over(void* data, size_t bytes, c10::Device device, Owner owner) {

@@ -32,7 +32,11 @@ class SmallMemo {
 // One conversion's memory of storages, so that tensors that alias before the
 // crossing alias after it.
 struct StorageMemo {
-  SmallMemo<c10::StorageImpl, std::shared_ptr<Buffer>> exported;
+  struct Exported {
+    c10::Storage storage;  // kept: another one could get its address while the conversion goes on
+    std::shared_ptr<Buffer> buffer;
+  };
+  SmallMemo<c10::StorageImpl, Exported> exported;
   SmallMemo<Buffer, c10::Storage> imported;
 };
 

@@ -400,3 +400,18 @@ def test_a_tensor_crosses_without_an_import(session: InterpreterSession) -> None
     answer = code.call("first", torch.ones(2), torch.nn.Parameter(torch.ones(2)))
     assert code.call("end") == []
     assert answer.tolist() == [1, 1]
+
+
+def test_tensors_that_are_made_while_they_are_read_arrive_as_themselves(session: InterpreterSession) -> None:
+    """Each is gone once it is read, and the next one's storage may have its address."""
+
+    class Made(dict[str, torch.Tensor]):
+        def __init__(self, value: int) -> None:
+            super().__init__(t=torch.zeros(1))
+            self.value = value
+
+        def items(self) -> Any:
+            return [("t", torch.full((64,), float(self.value)))]
+
+    arrived = session.from_value([Made(value) for value in range(100)]).to_value()
+    assert [each["t"][0].item() for each in arrived] == list(map(float, range(100)))
