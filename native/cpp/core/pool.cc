@@ -390,10 +390,10 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
         if (waiter.granted == nullptr) {
           queue_.stop_waiting(waiter);
         } else {
-          Slot& slot = *static_cast<Slot*>(waiter.granted);
-          end_lease(slot);
-          slot.state = State::kFree;
-          dispatch();
+          Interpreter& granted = *static_cast<Slot*>(waiter.granted)->interpreter;
+          lock.unlock();
+          release(granted);
+          lock.lock();
         }
         std::rethrow_exception(failure);
       }

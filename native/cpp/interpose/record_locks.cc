@@ -182,6 +182,10 @@ INTERPOOL_API int ip_fcntl64(int fd, int command, ...) {
 }
 
 INTERPOOL_API int ip_close(int fd) {
+  // The standard streams are the process's: what a model opens over one of them must not close it.
+  if (fd >= 0 && fd <= STDERR_FILENO && !in_child()) {
+    return 0;
+  }
   if (locks().size.load(std::memory_order_relaxed) != 0) {
     const int before = errno;
     forget_locks(fd, __builtin_return_address(0));

@@ -51,7 +51,9 @@ void HostGil::await_release() noexcept {
     if (Clock::now().time_since_epoch().count() - since > kShort) {
       return;
     }
+#ifdef __x86_64__
     __builtin_ia32_pause();
+#endif
   }
 }
 

@@ -120,12 +120,13 @@ Arguments read_arguments(const py::iterable& args, const py::dict& kwargs) {
   for (const auto& argument : args) {
     read_all.positional.push_back(read(argument));
   }
-  for (const auto& [key, borrowed] : kwargs) {
+  for (const auto& [borrowed_key, borrowed] : kwargs) {
+    // Reading may run code that changes the dict.
+    const auto key = py::reinterpret_borrow<py::object>(borrowed_key);
+    const auto argument = py::reinterpret_borrow<py::object>(borrowed);
     if (!py::isinstance<py::str>(key)) {
       throw py::type_error("the names of keyword arguments are str");
     }
-    // Reading may let another thread change the dict.
-    const auto argument = py::reinterpret_borrow<py::object>(borrowed);
     read_all.named.emplace_back(read(key).as<std::string>(), read(argument));
   }
   return read_all;
@@ -263,8 +264,12 @@ py::list stacks_list(const Pool& pool, double patience) {
     for (const ThreadStack& thread : one.threads) {
       py::dict fields;
       fields["thread"] = thread.thread;
-      fields["name"] = thread.name;
-      fields["frames"] = thread.frames;
+      fields["name"] = text_of(thread.name);
+      py::list frames;
+      for (const std::string& frame : thread.frames) {
+        frames.append(text_of(frame));
+      }
+      fields["frames"] = frames;
       threads.append(fields);
     }
     entry["threads"] = threads;

@@ -314,6 +314,8 @@ def test_the_processs_standard_descriptors_stay_its_own() -> None:
                 assert os.dup2(null, descriptor) == descriptor
             os.closerange(0, 100)
         assert len(said) == 7, said
+        open(1, "w").close()
+        os.fdopen(2, "w").close()
         try:
             os.dup2(-1, 1)
         except OSError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from interpool_testing import Code, every_interpreter, together
 
@@ -107,6 +109,18 @@ def test_keyword_arguments_come_from_a_dict(session: InterpreterSession) -> None
     assert make.call_kwargs([[("a", 1)]], {"b": 2}).to_value() == {"a": 1, "b": 2}
     with pytest.raises(TypeError, match="the names of keyword arguments are str"):
         make.call_kwargs([], {1: 2})
+
+
+def test_keyword_arguments_may_change_while_they_are_read(session: InterpreterSession) -> None:
+    class Clears(dict[str, int]):
+        def items(self) -> Any:
+            named.clear()
+            return [("z" * length, length) for length in range(1000)]
+
+    named: dict[str, Any] = {"".join(["a"] * 40): Clears(a=1)}
+    made = session.global_("builtins", "dict").call_kwargs((), named).to_value()
+    assert list(made) == ["a" * 40]
+    assert len(made["a" * 40]) == 1000
 
 
 def test_a_session_owns_its_objects_and_no_others(manager: InterpreterManager) -> None:

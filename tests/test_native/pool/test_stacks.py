@@ -132,13 +132,24 @@ def test_an_interpreter_whose_gil_cannot_be_had_is_named_and_not_waited_for(
         assert HELD not in manager.dump_stacks(patience=60)
 
 
+def test_a_thread_with_a_name_that_is_no_unicode_is_among_the_stacks(manager: InterpreterManager) -> None:
+    source = """
+    import threading
+    done = threading.Event()
+    threading.Thread(target=done.wait, name="odd \\udc80", daemon=True).start()
+    """
+    with manager.acquire_session() as session:
+        code = Code(session, source)
+        assert "odd " in manager.dump_stacks()
+        code["done"].attr("set")()
+
+
 @pytest.mark.long
 def test_stacks_are_taken_while_threads_come_and_go(manager: InterpreterManager) -> None:
     source = """
     import threading
-    stop = threading.Event()
     def churn():
-        while not stop.is_set():
+        for _ in range(1000):
             threads = [threading.Thread(target=sorted, args=([3, 1],)) for _ in range(8)]
             for thread in threads: thread.start()
             for thread in threads: thread.join()
@@ -146,9 +157,5 @@ def test_stacks_are_taken_while_threads_come_and_go(manager: InterpreterManager)
     with every_interpreter(manager, 2) as sessions:
         codes = [Code(session, source) for session in sessions]
         with in_a_thread(codes[0]["churn"]), in_a_thread(codes[1]["churn"]):
-            try:
-                for _ in range(500):
-                    assert manager.dump_stacks(60).count("interpreter ") == len(manager)
-            finally:
-                for code in codes:
-                    code["stop"].attr("set")()
+            for _ in range(500):
+                assert manager.dump_stacks(60).count("interpreter ") == len(manager)
