@@ -85,7 +85,7 @@ def headlines() -> str:
     four = "`PUT min_worker=4` on a warm server, until each of the four has answered rightly"
     first = "a server just started: from the first model's registration to its first correct answer"
     return markdown_table(
-        "on a shared machine of two cores, side by side in one run | stock TorchServe | interpool",
+        "on shared machines of two cores, both of a row side by side in one run | stock TorchServe | interpool",
         [
             [four, seconds("stock: answered"), seconds("pool: answered")],
             [first, seconds("stock: first"), seconds("pool: first, host by serve")],
@@ -172,7 +172,7 @@ COMPARED = {
         "[Linux x86, own builds](https://github.com/pytorch/multipy#readme)",
     ),
 }
-NOT_MEASURED = "not measured"
+NOT_MEASURED = "[not measured](docs/benchmarks.md#serving)"
 NO_SERVERS = ("free-threaded", "multipy")  # they answer no requests
 
 
@@ -188,16 +188,13 @@ def ten_models() -> dict[str, str]:
 def comparison() -> str:
     """Other ways to serve a model: figures of the kept results, and what each says of itself."""
     in_ten = ten_models()
-    ours = (
-        "interpool",
-        "one process, 8 shims",
-        "yes",
-        "yes",
-        "[one H100 tried](docs/requests.md#gpus)",
-        "Linux x86_64",
-    )
+    ours = ("yes", "yes", "[one H100 tried](docs/requests.md#gpus)", "Linux x86_64")
+    both = {
+        "interpool, packed": ("interpool, behind TorchServe", "one process, 8 shims", *ours),
+        "interpool run": ("[`interpool run`](docs/direct.md), without Java", "one process", *ours),
+    }
     rows = []
-    for name, (link, *facts) in {"interpool, packed": ours, **COMPARED}.items():
+    for name, (link, *facts) in {**both, **COMPARED}.items():
         by_model = {model: by_name.get(name) for model, by_name in kept("serving")["figures"].items()}
         small, medium = by_model["small"], by_model["medium"]
         unknown = "-" if name in NO_SERVERS else NOT_MEASURED
