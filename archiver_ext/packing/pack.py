@@ -5,6 +5,7 @@ This module imports neither torch nor the user's code, which run in child proces
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -26,7 +27,7 @@ class _Pack(Protocol[Given]):
 
 
 def _taking(keywords: Callable[Given, PackKeywords]) -> _Pack[Given]:
-    """Return ``pack``, with the keyword arguments that PackKeywords declares."""
+    """Return ``pack``, with the keyword arguments that PackKeywords declares, also for ``help(pack)``."""
 
     def pack(spec: str, output: Path, *args: Given.args, **kwargs: Given.kwargs) -> PackReport:
         """Pack the object that a SPEC names into a hermetic archive.
@@ -37,11 +38,17 @@ def _taking(keywords: Callable[Given, PackKeywords]) -> _Pack[Given]:
         Args:
             spec: ``package.module:name``; a function is called, another object is packed.
             output: the archive to write.
-            args: none.
-            kwargs: the fields of PackKeywords, which describes them.
+            args: none; each option is a keyword argument.
+            kwargs: the options, which PackKeywords describes. ``root`` is the project's directory, ``inputs``
+                example inputs; ``intern``, ``extern``, ``mock`` and ``deny`` are globs of modules, ``data``
+                globs of files. ``rtol`` and ``atol`` are tolerances of the self-test. ``serving`` says how it
+                is served, and ``serve_check`` whether example inputs must be answered as requests.
+                ``plan`` has decisions to follow, and ``progress`` is called before each step.
 
         Raises:
-            PackError: see its message.
+            TypeError: an argument has another name.
+            PackError: an option is invalid, the object cannot be packed, or its archive does not load or does
+                not answer; the message says what to do.
         """
         given = keywords(*args, **kwargs)
         target = Path(output).absolute()
@@ -56,6 +63,10 @@ def _taking(keywords: Callable[Given, PackKeywords]) -> _Pack[Given]:
             os.replace(packed, real)
         return PackReport(**vars(report), output=target, size=size)
 
+    signature = inspect.signature(pack)
+    parameters = [signature.parameters["spec"], signature.parameters["output"]]
+    parameters += inspect.signature(keywords).parameters.values()
+    pack.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return pack
 
 

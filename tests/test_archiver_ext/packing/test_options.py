@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from interpool.archiver_ext.packing.options import PackKeywords
+from interpool.archiver_ext.packing.pack import pack
 
 GIVEN = ("x.json", "/else/where.pt", "m:inputs", "", None)
+
+
+def test_the_help_of_pack_names_every_option() -> None:
+    options = [field.name for field in fields(PackKeywords)]
+    assert [*inspect.signature(pack).parameters] == ["spec", "output", *options]
+    assert [name for name in options if f"``{name}``" not in str(pack.__doc__)] == []
 
 
 def test_a_text_is_one_glob_and_not_its_letters(tmp_path: Path) -> None:
