@@ -176,7 +176,11 @@ class InterpreterManager:
 
         Args:
             name: of the module; submodules have a registered parent: ``pkg``, then ``pkg.mod``.
-            source: Python text.
+            source: Python text, which is compiled when it is imported.
+
+        Raises:
+            TypeError: an argument is not text, or has a lone surrogate.
+            SessionError: the process was forked from one that had opened the pool.
         """
         self._pool.register_module_source(name, source)
 
@@ -261,12 +265,16 @@ class InterpreterManager:
         """Call ``module.function(argument)`` in every interpreter, including leased ones.
 
         It runs on the interpreter's main thread as soon as that has the GIL; this method does not wait for
-        it.
+        it. What the call raises goes to stderr.
 
         Args:
             module: importable in the interpreters.
             function: its function.
             argument: passed through.
+
+        Raises:
+            ConversionError: the argument cannot cross into an interpreter.
+            SessionError: the process was forked from one that had opened the pool.
         """
         self._pool.tell_all(module, function, argument)
 
@@ -275,7 +283,10 @@ class InterpreterManager:
 
         Args:
             affinity: the name.
-            interpreter: the only interpreter to forget; None for all.
+            interpreter: the number of the only interpreter that forgets it; None for all.
+
+        Raises:
+            SessionError: the process was forked from one that had opened the pool.
         """
         self._pool.forget(affinity, interpreter)
 
