@@ -135,7 +135,7 @@ def import_lean(note: str, *, first: bool = False) -> None:
     for where in torch_imports.TREE_NODES:
         _defer_node(where)
     allow_generators()
-    _interpool.register_late(True)
+    _interpool.register_deferred(True)
     _finish_families()
 
 
@@ -246,7 +246,7 @@ class _Family:
                 _interpool.call_fresh(self._import_deferred)
                 self._done = True
                 if self is _families[torch_imports.REGISTERING]:
-                    _interpool.register_late(False)
+                    _interpool.register_deferred(False)
         finally:
             self._thread = 0
             lock.__exit__(None, None, None)

@@ -264,7 +264,7 @@ def withdraw_package(snapshot: int) -> None:
         _withdrawn.setdefault(snapshot, []).append(package)
 
 
-def settle_package(snapshot: int, opened_again: bool) -> None:
+def end_withdrawal(snapshot: int, opened_again: bool) -> None:
     """Close a withdrawn archive, or put it back into the cache.
 
     Args:

@@ -1,6 +1,7 @@
-# interpool::interpool, the pool of private interpreters; and interpool::torch, which <interpool/torch.h> needs: headers and
-# libraries of the torch beside it in site-packages, which is the one that interpreters share. Unlike find_package(Torch)
-# it asks for no CUDA toolkit where that torch is a CUDA build; a program that compiles kernels of its own takes that one.
+# interpool::interpool, the pool of private interpreters; and interpool::torch, which <interpool/torch.h> needs. The
+# latter has headers and libraries of the torch beside it in site-packages, which is the one that interpreters share.
+# Unlike find_package(Torch) it asks for no CUDA toolkit if that torch is a CUDA build. A program that compiles
+# kernels of its own takes that one.
 include("${CMAKE_CURRENT_LIST_DIR}/interpool-targets.cmake")
 
 get_filename_component(interpool_site_packages "${CMAKE_CURRENT_LIST_DIR}/../../../../.." ABSOLUTE)

@@ -13,13 +13,14 @@
 
 namespace interpool {
 
-// When a worker is scaled down or unregistered, TorchServe's frontend closes its connection and puts the
-// requests that it is at back into the model's queue, without asking whether their answer is just being
-// handed to the client: another worker gets a request whose answer was sent, and the client a second answer,
-// which it takes for that of its next request. So it must be known which requests were answered on a
-// connection that has ended since. TorchServe numbers requests with UUIDs: one of these for a process.
+// When a worker is scaled down or unregistered, TorchServe's frontend closes its connection. It puts the
+// requests that the worker is at back into the model's queue. It does not ask whether their answer is just
+// being handed to the client. So another worker can get a request whose answer was sent. The client then gets
+// a second answer, and takes it for that of its next request. So it must be known which requests were
+// answered on a connection that has ended since. TorchServe numbers requests with UUIDs: one of these for a
+// process.
 //
-// A connection has in here what its last message asked for, once that was answered; from its next message on,
+// A connection has in here what its last message asked for, once that was answered. From its next message on,
 // TorchServe has taken the answer in. `mutex_` is a leaf lock; any thread may call, with no GIL held.
 class AnsweredRequests {
  public:

@@ -1,6 +1,6 @@
-// The pool's autoscaler: lets the pool grow towards its maximum size while leases wait for
-// something other than the CPU, or a model waits that is behind the others (fair_queue.h);
-// parks what is not needed, replaces what was retired.
+// The pool's autoscaler. It lets the pool grow towards its maximum size while leases wait for something other
+// than the CPU. It also does so while a model waits that is behind the others (fair_queue.h). It parks what
+// is not needed, and replaces what was retired.
 //
 // All of it runs on one thread, so no two interpreters are started at once, and none
 // on a request's way. It holds no GIL, and `mutex_` only if a comment says so.
@@ -53,7 +53,7 @@ std::string text_of(const std::exception_ptr& thrown) {
 }  // namespace
 
 // For any interpreter: one more does not help a caller that waits for a certain one.
-bool Pool::anybody_waits() const {
+bool Pool::has_waiters() const {
   for (const Flow* flow : queue_.waiting()) {
     const auto& waiters = flow->waiters;
     if (!flow->own.has_value() && std::any_of(waiters.begin(), waiters.end(),
@@ -75,9 +75,9 @@ const Pool::Flow* Pool::lacking() const {
   return nullptr;
 }
 
-// Alone, a model is not kept waiting by another one, and needs no reserve. Where there are
-// others, the first of the reserve is started as soon as anybody waits, so that it is there
-// when one of them comes; more, when one that is behind waits.
+// Alone, a model is not kept waiting by another one, and needs no reserve. If there are others, the first of
+// the reserve is started as soon as a caller waits: it is there when one of them comes. More are started when
+// a model that is behind waits.
 Clock::time_point Pool::reserve_due() const {
   auto due = Clock::time_point::max();
   if (!may_raise_reserve()) {
@@ -147,7 +147,7 @@ void Pool::autoscale() {
       if (!add_one(lock, owner)) {
         retry_at_ = std::max<Clock::time_point>(retry_at_, Clock::now() + kRetry);
       }
-    } else if (anybody_waits() && (may_raise_capacity() || may_raise_reserve())) {
+    } else if (has_waiters() && (may_raise_capacity() || may_raise_reserve())) {
       const Growth growth = watch(lock);
       if (growth != Growth::kNone) {
         grow(lock, growth);
@@ -156,23 +156,23 @@ void Pool::autoscale() {
         park_surplus(lock);
         review_at_ = Clock::now() + review_every;
       }
-    } else if (late_at() <= Clock::now()) {
-      dispatch_late();
-    } else if (active_ == min_size_ && late_at() == Clock::time_point::max()) {
+    } else if (overdue_at() <= Clock::now()) {
+      dispatch_overdue();
+    } else if (active_ == min_size_ && overdue_at() == Clock::time_point::max()) {
       break;
     } else if (active_ != min_size_ && Clock::now() >= review_at_) {
       park_surplus(lock);
       review_at_ = Clock::now() + review_every;
     } else {
-      // Who begins to listen meanwhile does not wake it.
+      // A listener that begins to wait meanwhile does not wake it.
       const Clock::time_point soon = Clock::now() + FairQueue::kLongWait;
-      autoscaler_.wait_until(lock, std::min({soon, late_at(), active_ == min_size_ ? soon : review_at_}));
+      autoscaler_.wait_until(lock, std::min({soon, overdue_at(), active_ == min_size_ ? soon : review_at_}));
     }
   }
   autoscaler_runs_ = false;
 }
 
-// Samples the load as long as anybody waits for a lease, or until the next review; tells when one more
+// Samples the load as long as a caller waits for a lease, or until the next review. Says whether one more
 // interpreter would help, and whom. Returns with `mutex_` held, as it was called.
 Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
   LoadSampler load(cores());
@@ -183,7 +183,7 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
       return Growth::kReserve;
     }
     auto pause = kTick;
-    if (!anybody_waits()) {
+    if (!has_waiters()) {
       if (Clock::now() - waited_at > kLinger) {
         return Growth::kNone;
       }
@@ -201,10 +201,10 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
       }
       lock.unlock();
       load.sample(leases);
-      const bool told = load.is_full();
-      const bool waits = told && load.waits_elsewhere();
+      const bool is_full = load.is_full();
+      const bool waits = is_full && load.waits_elsewhere();
       lock.lock();
-      if (told) {
+      if (is_full) {
         if (waits && !closed_ && may_raise_capacity()) {
           return Growth::kCapacity;
         }
@@ -312,7 +312,7 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock, const std::string& owner)
 // are left to those that serve already.
 void Pool::fill(std::unique_lock<std::mutex>& lock) {
   const size_t missing = min_size_ - active_;
-  std::vector<std::jthread> starters;  // whose end is waited for, whatever happens
+  std::vector<std::jthread> starters;  // whose end is waited for, also after an exception
   for (size_t i = 1; i < std::min(missing, cores() / 2); ++i) {
     try {
       starters.emplace_back([this] {

@@ -81,7 +81,7 @@ void AwaitedCall::run(const std::shared_ptr<Session>& session) {
       const std::lock_guard lock(mutex_);
       call_ = nullptr;
     }
-    session->close();  // before anybody hears of the end, who may call again
+    session->close();  // before the caller hears of the end: it may call again
     if (failure) {
       std::rethrow_exception(failure);
     }

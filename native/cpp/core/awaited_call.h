@@ -28,7 +28,8 @@ class INTERPOOL_PUBLIC AwaitedCall final : public LeaseListener,
 
   // What it returned, once; throws what it threw. After `ended`.
   Value take();
-  // Nobody wants the outcome. If it waits, it does not begin; Python code that runs is interrupted, once.
+  // The caller wants no outcome. If the call waits, it does not begin; Python code that runs is interrupted,
+  // once.
   void cancel();
 
  private:

@@ -31,7 +31,7 @@ class INTERPOOL_PUBLIC Channel final : public Wire, public std::enable_shared_fr
  public:
   // `load_command` is its first message.
   static std::shared_ptr<Channel> open(std::shared_ptr<ChannelInbox> inbox, std::string load_command);
-  // The open channel of that number, for who is to serve it; null if there is none.
+  // The open channel of that number, for the connection that is to serve it; null if there is none.
   static std::shared_ptr<Channel> find(int64_t number);
   ~Channel() override;
 
@@ -41,7 +41,7 @@ class INTERPOOL_PUBLIC Channel final : public Wire, public std::enable_shared_fr
   bool is_closed() const;
 
   // The event loop's side: a message, with the ids of its requests, which lie in it. The memory goes with
-  // the last one who needs it. Any thread; takes a lease if there is one without waiting.
+  // the last reference. Any thread; takes a lease if there is one without waiting.
   void ask(std::shared_ptr<const std::string> message, std::vector<std::string_view> ids);
 
   // The connection's side; see Wire.

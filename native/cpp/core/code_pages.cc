@@ -71,7 +71,7 @@ class Window {
 };
 
 #ifdef __SANITIZE_ADDRESS__
-// In an instrumented library what lies between constants is nobody's to AddressSanitizer, in memcmp, too.
+// In an instrumented library, AddressSanitizer reports reads of what lies between constants, in memcmp, too.
 __attribute__((no_sanitize_address)) bool same(const char* one, const char* other, size_t bytes) {
   size_t i = 0;
   while (i < bytes && one[i] == other[i]) {

@@ -3,13 +3,13 @@
 
 namespace interpool {
 
-// `handle`: a library's, from dlopen. If it is a slot's copy, maps the template's file over those of
-// its pages that nobody writes to and that are the same there: code, constants, unwinding
-// tables. So all interpreters, of any process, share them; addresses, symbols and the loader's
-// list of libraries stay as they were, as the template has the same sections.
+// `handle`: a library's, from dlopen. If it is a slot's copy, maps the template's file over those of its
+// pages that no code writes to and that are the same there. They hold code, constants and unwinding tables.
+// So all interpreters, of any process, share them. Addresses, symbols and the loader's list of libraries stay
+// as they were, as the template has the same sections.
 //
-// If a page cannot be shared, the copy keeps its own, at the cost of its memory.
-// Any thread, whatever runs in the library meanwhile; holds no lock but the kernel's.
+// If a page cannot be shared, the copy keeps its own, at the cost of its memory. Any thread, also while other
+// threads run the library's code; holds no lock but the kernel's.
 void share_code_pages(void* handle) noexcept;
 
 }  // namespace interpool

@@ -135,7 +135,7 @@ void Connection::run() {
     }
   });
   if (home_.has_value()) {
-    reported([&] { pool_->unsettle(*home_); });
+    reported([&] { pool_->unassign(*home_); });
   }
   release_services();
   {
@@ -191,7 +191,7 @@ bool Connection::answer(const Frame& frame) {
   }
   Interpreter::Answer result = answer_in_turn(frame);
   if (closing_) {
-    return false;  // nobody waits for the answer
+    return false;  // the other side waits for no answer
   }
   return send(std::move(result.bytes), frame.ids) && result.keep_open;
 }
@@ -310,8 +310,8 @@ bool Connection::send(std::string answer, const RequestIds& ids) {
 // closes a client's connection after an error.
 bool Connection::refuse(const RequestIds& ids) {
   std::fprintf(stderr,
-               "interpool: %s: TorchServe has sent on what a worker had answered that it stopped; "
-               "%zu failed instead of being answered twice\n",
+               "interpool: %s: TorchServe has repeated requests that a worker had answered before it was "
+               "stopped; %zu failed instead of being answered twice\n",
                service_.affinity.c_str(), ids.size());
   return wire_->send(failure(kRepeatedCode, kRepeated));
 }
@@ -351,7 +351,7 @@ Interpreter& Connection::acquire() {
   // What a model has left in an interpreter of its own is its worker's, as in a process.
   while (service_.pinned || pool_->is_isolated(service_.affinity)) {
     if (!home_.has_value()) {
-      home_ = pool_->settle(service_.affinity, service_.pinned);
+      home_ = pool_->assign(service_.affinity, service_.pinned);
     }
     if (!home_.has_value()) {
       break;  // every interpreter is lost, for now: wait for any
@@ -359,7 +359,7 @@ Interpreter& Connection::acquire() {
     try {
       return pool_->acquire(service_.affinity, std::nullopt, home_);
     } catch (const InterpreterRetiredError&) {
-      pool_->unsettle(*home_);
+      pool_->unassign(*home_);
       home_.reset();
     }
   }

@@ -18,9 +18,9 @@
 
 namespace interpool {
 
-// What a connection does with each message, inside a leased interpreter: it calls what
-// `module.function(worker, load_command)` has made there of the connection's first message,
-// `(message) -> (bytes, keep_open)`.
+// What a connection does with each message, inside a leased interpreter. With the connection's first message,
+// it calls `module.function(worker, load_command)` there, which makes `(message) -> (bytes, keep_open)`. That
+// is called with each message.
 struct Service {
   std::string module;
   std::string function;
@@ -30,16 +30,16 @@ struct Service {
   std::optional<int64_t> share;  // see Pool::set_share
 };
 
-// Its thread waits for a message without an interpreter and without any GIL, and
-// leases an interpreter only while one is being answered: by the model's own thread there, or by
-// this one if it is pinned, as the model is then loaded for it alone. A message that comes by a channel needs
-// this thread only in rare cases: it goes straight to the model's, once there is a lease. One message is
-// answered at a time. `mutex_` guards what stands below it; it is a leaf lock.
+// Its thread waits for a message without an interpreter and without any GIL. It leases an interpreter only
+// while one is being answered: by the model's own thread there. If the connection is pinned, this thread
+// answers, as the model is then loaded for it alone. A message that comes by a channel needs this thread only
+// in rare cases: it goes straight to the model's, once there is a lease. One message is answered at a time.
+// `mutex_` guards what stands below it; it is a leaf lock.
 class INTERPOOL_PUBLIC Connection final : public LeaseListener,
                                           public std::enable_shared_from_this<Connection> {
  public:
-  // Ends `wire` also when it throws: ArgumentError for a share, std::system_error where no thread
-  // starts. When all is over, writes a uint64 1 to `done_fd`, which the caller keeps open until then.
+  // Ends `wire` also when it throws: ArgumentError for a share, std::system_error if no thread starts. When
+  // all is over, writes a uint64 1 to `done_fd`, which the caller keeps open until then.
   static std::shared_ptr<Connection> serve(std::shared_ptr<Pool> pool, std::shared_ptr<Wire> wire,
                                            Service service, int done_fd);
 

@@ -13,9 +13,9 @@
 
 namespace interpool {
 
-// Runs one session's calls on a thread of their own, one after another, so that the
-// caller can come back from a call that does not. That thread is its model's, if it is for one. `mutex_`
-// guards all state and is a leaf lock. Any thread may call; it holds no GIL.
+// Runs one session's calls on a thread of their own, one after another. So the caller can come back from a
+// call that does not. That thread is its model's, if it is for one. `mutex_` guards all state and is a leaf
+// lock. Any thread may call; it holds no GIL.
 class Deadline {
  public:
   using Work = std::function<void(WatchedCall&)>;
@@ -29,10 +29,9 @@ class Deadline {
   static std::shared_ptr<Deadline> start(Interpreter& interpreter, const std::string& model, Limits limits,
                                          std::function<void()> given_up);
 
-  // Runs `work`, which owns all that it touches, and throws what it threw. A call past
-  // its limit is interrupted: CallTimeoutError. When it does not come back all the
-  // same, the thread is left to itself, and every later call is refused with
-  // InterpreterRetiredError; with SessionClosedError after stop().
+  // Runs `work`, which owns all that it touches, and throws what it threw. A call past its limit is
+  // interrupted: CallTimeoutError. If it does not come back all the same, the thread is left to itself, and
+  // every later call is refused with InterpreterRetiredError. After stop(), that is SessionClosedError.
   void run(Work work);
 
   bool given_up() const;

@@ -1,21 +1,21 @@
-// In which order those who wait get interpreters: fairly over models, and first come first
-// served within one.
+// The order in which those who wait get interpreters: fairly over models, and first come first served within
+// one.
 //
-// The order is start-time fair queuing (Goyal, Vin, Cheng: "Start-time Fair Queuing: A
-// Scheduling Algorithm for Integrated Services Packet Switching Networks", SIGCOMM 1996), as
-// extended to servers that work on several requests at once, SFQ(D) (Jin, Chase, Kaur:
-// "Interposed Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004):
+// It is that of start-time fair queuing, as extended to servers that work on several requests at once,
+// SFQ(D). Goyal, Vin, Cheng: "Start-time Fair Queuing: A Scheduling Algorithm for Integrated Services Packet
+// Switching Networks", SIGCOMM 1996. Jin, Chase, Kaur: "Interposed Proportional Sharing for a Storage Service
+// Utility", SIGMETRICS 2004.
 //
-// - A *flow* is all leases under one affinity: one model's batches. Leases without an
-//   affinity are one flow. A flow's *tag* is the interpreter time that it has had. A lease
-//   counts while it runs, as its length is not known beforehand.
-// - The *virtual time* is the largest tag with which a lease has begun; as leases may be
-//   long, it goes on with those that run, up to the least tag of a flow that waits. A flow
-//   that comes back after a pause starts there: time that it did not use is not saved.
+// - A *flow* is all leases under one affinity: one model's batches. Leases without an affinity are one flow.
+//   A flow's *tag* is the interpreter time that it has had. A lease counts while it runs, as its length is
+//   not known beforehand.
+// - The *virtual time* is the largest tag with which a lease has begun. As leases may be long, it goes on
+//   with those that run, up to the least tag of a flow that waits. A flow that comes back after a pause
+//   starts there: time that it did not use is not saved.
 // - Next is the flow with the smallest tag among those that wait and may have one more.
 //
-// So a flow that waits is passed at most once by each other flow that has had no more
-// than itself, and no flow waits for ever. Leases are not preempted: see Pool on the reserve.
+// So a flow that waits is passed at most once by each other flow that has had no more than itself. No flow
+// waits for ever. Leases are not preempted: see Pool on the reserve.
 #pragma once
 
 #include <chrono>
@@ -62,7 +62,7 @@ class FairQueue {
     std::optional<Own> own = {};
     std::list<Waiter*> waiters;  // in the order in which they came
 
-    // Whether it may have no more, whatever others give back.
+    // Whether it may have no more, even if others give some back.
     bool is_held_back() const { return running >= share || (own.has_value() && running >= own->have); }
 
    private:
@@ -75,7 +75,7 @@ class FairQueue {
   // The flow of that name; stays where it is as long as it runs or waits. `now` is the
   // time of all calls below: seconds on a clock that never goes back.
   Flow& flow(const std::string& name);
-  // Its share, and that it shares with nobody; and all of it, when nothing runs or waits.
+  // Its share, and what it has to itself; and all of it, if nothing runs or waits.
   void forget(const std::string& name);
 
   void wait(Waiter& waiter, double now);
@@ -83,9 +83,9 @@ class FairQueue {
   void begin(Flow& flow, double now);  // a lease
   void end(Flow& flow, double began, double now);
 
-  // Whether the flow has no lease, and either had no more than its fair part when it last came (its tag was
-  // hardly beyond the virtual time) or has waited for kLongWait. The pool grows for such a flow, so that it
-  // need not wait for the end of others' leases.
+  // Whether the flow has no lease and is behind. It is if it had no more than its fair part when it last
+  // came: its tag was hardly beyond the virtual time. It also is if it has waited for kLongWait. The pool
+  // grows for such a flow, so that it need not wait for the end of others' leases.
   static constexpr std::chrono::seconds kLongWait{5};
   bool is_behind(const Flow& flow, double now) const;
   // The flow whose turn it is, among those that wait and that `may` accepts.

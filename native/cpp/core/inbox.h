@@ -32,7 +32,7 @@ class Inbox {
 
   std::vector<Item> take() {
     uint64_t count = 0;
-    // Before the items go: who puts the next one, wakes.
+    // Before the items go: the thread that puts the next one wakes the loop.
     static_cast<void>(!::read(fd_, &count, sizeof count));
     std::vector<Item> items;
     const std::lock_guard lock(mutex_);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWindow = 10;   // samples
 constexpr double kMostly = 0.5;  // of the leases
-constexpr int kCensuses = 8;     // of all threads, where most leases sleep
+constexpr int kCensuses = 8;     // of all threads, if most leases sleep
 constexpr auto kBetween = std::chrono::milliseconds(2);
 constexpr double kUnusedCores = 0.85;  // of the machine's: above this, none is unused
 

@@ -9,11 +9,10 @@
 
 namespace interpool {
 
-// The signal is the scheduler's state of threads: asleep, or runnable, which counts the
-// wait for a core as work. CPU time would take a crowded machine, or a quota, for
-// idleness. First the threads inside leased interpreters are looked at. Where most of
-// them sleep, all threads of the process are: a lease that sleeps while threads that
-// its model started compute, leaves no core unused.
+// The signal is the scheduler's state of threads: asleep, or runnable, which counts the wait for a core as
+// work. CPU time would take a crowded machine, or a quota, for idleness. First the threads inside leased
+// interpreters are looked at. If most of them sleep, all threads of the process are. A lease that sleeps
+// leaves no core unused while threads that its model started compute.
 class LoadSampler {
  public:
   struct Lease {

@@ -12,10 +12,10 @@
 
 namespace interpool {
 
-// Served models are written for a process whose one thread loads them and answers: what is bound to a
-// thread (a database's connection, thread-local data, the decimal module's context, numpy's error state)
-// is made in the load and used by calls. So each model has one thread in each interpreter, whichever
-// connection brings its requests, and no two models have the same.
+// Served models are written for a process whose one thread loads them and answers. What is bound to a thread
+// is made in the load and used by calls: a database's connection, thread-local data, the decimal module's
+// context, numpy's error state. So each model has one thread in each interpreter, for all connections that
+// bring its requests. No two models have the same.
 //
 // Started when first asked for; ends when it is forgotten, after what it was given to do. All
 // functions: any thread, no GIL.

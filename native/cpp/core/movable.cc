@@ -72,7 +72,7 @@ void* Movable::in(Interpreter& interpreter) {
   const Held make(interpreter, interpreter.global(recipe_.make.module, recipe_.make.name));
   void* object = interpreter.call(make.get(), recipe_.args, {}, nullptr);
   const std::lock_guard lock(mutex_);
-  made_[&interpreter] = object;  // nobody else can have made one: we lease the interpreter
+  made_[&interpreter] = object;  // no other thread can have made one: we lease the interpreter
   return object;
 }
 

@@ -88,14 +88,14 @@ OpenPackage::~OpenPackage() {
   if (is_closed) {
     pool_->visit_leased([key = Key{pool_.get(), snapshot_->number}](Interpreter& interpreter) {
       // Another thread may have opened it again. So the interpreter withdraws it first, and then asks whether
-      // it is open: an opener from before keeps it, and a later one gets another importer.
-      const auto tell = [&](const guest::Name& name, const std::vector<Value>& arguments) {
+      // it is open. An opener from before keeps it, and a later one gets another importer.
+      const auto call = [&](const guest::Name& name, const std::vector<Value>& arguments) {
         const Held function(interpreter, interpreter.global(name.module, name.name));
         interpreter.release(interpreter.call(function.get(), arguments, {}, nullptr));
       };
       const auto number = static_cast<int64_t>(key.second);
-      tell(guest::kWithdrawPackage, {number});
-      tell(guest::kSettlePackage, {number, is_open(key)});
+      call(guest::kWithdrawPackage, {number});
+      call(guest::kEndWithdrawal, {number, is_open(key)});
     });
   }
 }

@@ -13,9 +13,9 @@
 
 namespace interpool {
 
-// No batch of TorchServe's comes near it: a request is at most max_request_size, 6.5 MB unless it is
-// raised, and never more than Java's arrays and the protocol's lengths take, 2 GiB. So it is not derived
-// from settings, which the frontend's process has. What exceeds it is no protocol, or never ends.
+// No batch of TorchServe's comes near it. A request is at most max_request_size, 6.5 MB unless it is raised.
+// It is never more than Java's arrays and the protocol's lengths take, 2 GiB. So it is not derived from
+// settings, which the frontend's process has. What exceeds it is no protocol, or never ends.
 inline constexpr size_t kMostMessageBytes = size_t{16} << 30;
 
 // Reads whole messages from a connected stream socket, blocking or not. One thread at a time; no
@@ -24,9 +24,9 @@ class FrameReader {
  public:
   explicit FrameReader(int fd, size_t most_bytes = kMostMessageBytes) : fd_(fd), most_bytes_(most_bytes) {}
 
-  // Blocks for the next message, which lies where it was received, until the next call.
-  // nullopt at the end of the stream between messages; Error when it ends inside of one, when the bytes
-  // are not the protocol, or when they promise more than `most_bytes`.
+  // Blocks for the next message, which lies where it was received, until the next call. nullopt at the end of
+  // the stream between messages. Error if the stream ends inside of one, if the bytes are not the protocol,
+  // or if they promise more than `most_bytes`.
   std::optional<std::string_view> next();
   // What keeps that message where it lies, beyond the next call, too. Any thread may let go of it.
   std::shared_ptr<const void> memory() const { return buffer_; }

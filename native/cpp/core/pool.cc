@@ -244,20 +244,20 @@ bool Pool::acquire_for(const std::string& affinity, std::shared_ptr<LeaseListene
   return true;
 }
 
-Clock::time_point Pool::late_at() const {
+Clock::time_point Pool::overdue_at() const {
   auto first = Clock::time_point::max();
   for (const Listening& one : listening_) {
-    if (!one.is_late) {
+    if (!one.is_overdue) {
       first = std::min<Clock::time_point>(first, one.waiter.since + FairQueue::kLongWait);
     }
   }
   return first;
 }
 
-void Pool::dispatch_late() {
+void Pool::dispatch_overdue() {
   const auto now = Clock::now();
   for (Listening& one : listening_) {
-    one.is_late = one.is_late || one.waiter.since + FairQueue::kLongWait <= now;
+    one.is_overdue = one.is_overdue || one.waiter.since + FairQueue::kLongWait <= now;
   }
   dispatch();
 }
@@ -299,17 +299,17 @@ void Pool::tell_listeners(std::unique_lock<std::mutex>& lock) {
     }
   }
   while (!to_tell_.empty()) {
-    std::list<Listening> told;
-    told.swap(to_tell_);
+    std::list<Listening> decided;
+    decided.swap(to_tell_);
     lock.unlock();
-    for (Listening& one : told) {
+    for (Listening& one : decided) {
       Interpreter* leased = nullptr;
       reported([&] {
         leased = one.interpreter != nullptr ? &begun(*one.interpreter, one.waiter.flow.name) : nullptr;
       });
       one.listener->leased(leased);
     }
-    told.clear();
+    decided.clear();
     lock.lock();
   }
 }
@@ -370,9 +370,9 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
   }
   const auto deadline = now + seconds(timeout.value_or(kForever));
   // As long as this is ahead: the time from when it may have what is free but kept for others.
-  auto late_at = now + FairQueue::kLongWait;
+  auto overdue_at = now + FairQueue::kLongWait;
   while (waiter.granted == nullptr) {
-    auto until = std::min<Clock::time_point>(deadline, late_at);
+    auto until = std::min<Clock::time_point>(deadline, overdue_at);
     if (watched != nullptr) {
       until = std::min<Clock::time_point>(until, Clock::now() + kLook);
     }
@@ -398,8 +398,8 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
         std::rethrow_exception(failure);
       }
     }
-    if (Clock::now() >= late_at) {
-      late_at = Clock::time_point::max();
+    if (Clock::now() >= overdue_at) {
+      overdue_at = Clock::time_point::max();
       dispatch();  // no lease need end for it
       tell_listeners(lock);
     }
@@ -407,7 +407,7 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       break;
     }
     if (ending_ && Clock::now() < deadline) {
-      continue;  // an error would help nobody
+      continue;  // an error would help no caller
     }
     try {
       refuse_if_hopeless(flow, only);
@@ -468,7 +468,7 @@ void Pool::retire(Interpreter& interpreter, Requests answered) {
 
 void Pool::resize(int64_t min_size, int64_t max_size) {
   if (min_size < 1 || max_size < min_size) {
-    throw ArgumentError("a pool has at least one interpreter, and at most no fewer than at least; not " +
+    throw ArgumentError("a pool's minimum size is 1 or more, and its maximum size is not below it; not " +
                         std::to_string(min_size) + " and " + std::to_string(max_size));
   }
   const Locked locked(*this);
@@ -476,7 +476,7 @@ void Pool::resize(int64_t min_size, int64_t max_size) {
     throw ArgumentError("this pool starts no interpreters, and has " + std::to_string(active_));
   }
   max_size_ = static_cast<size_t>(max_size);
-  // What the pool has grown by serves on where nothing but the maximum changes.
+  // What the pool has grown by serves on if nothing but the maximum changes.
   capacity_ = static_cast<size_t>(min_size) == min_size_ ? std::min(capacity_, max_size_.load())
                                                          : static_cast<size_t>(min_size);
   min_size_ = static_cast<size_t>(min_size);
@@ -548,7 +548,7 @@ void Pool::close_for_good() {
 std::vector<Interpreter*> Pool::give_up(const Origin& origin, size_t most) {
   const std::lock_guard lock(mutex_);
   std::vector<Interpreter*> given;
-  if (!closed_ || told_ || origin != options_.origin) {
+  if (!closed_ || ran_in_all_ || origin != options_.origin) {
     return given;
   }
   for (Slot& slot : slots_) {
@@ -572,7 +572,7 @@ void Pool::tell_all(const std::string& module, const std::string& function, cons
                     double patience) {
   {
     const std::lock_guard lock(mutex_);
-    told_ = true;
+    ran_in_all_ = true;
   }
   std::vector<Interpreter*> interpreters;
   for (const Status& status : status()) {

@@ -36,7 +36,7 @@ class INTERPOOL_PUBLIC Leaseholder {
   ~Leaseholder() = default;
 };
 
-// Who gets a lease without a thread that waits for it.
+// Gets a lease without a thread that waits for it.
 class INTERPOOL_PUBLIC LeaseListener {
  public:
   // A lease has begun. Null: it is not waited for any more, and acquire() waits, or says why none is to be
@@ -62,7 +62,7 @@ class INTERPOOL_PUBLIC WatchedWait {
   WatchedWait* const outer_;
 };
 
-// What an interpreter is made of at its start. Interpreters of equal origin that nobody has leased are equal.
+// What an interpreter is made of at its start. Interpreters of equal origin that were never leased are equal.
 struct Origin {
   std::vector<std::string> search_path;
   std::vector<std::string> preload;
@@ -83,33 +83,30 @@ struct PoolOptions {
 // Any thread may call anything; callers hold no GIL, as acquire() blocks.
 // `mutex_` guards all state and is a leaf lock.
 //
-// As long as it has what it needs, it has no threads of its own. If it may grow and a caller waits, or an
-// interpreter was retired, the *autoscaler* runs (autoscaler.cc): one thread, which ends when the pool is
-// back at its minimum size.
+// As long as it has what it needs, it has no threads of its own. If it may grow and a caller waits, or if an
+// interpreter was retired, the *autoscaler* runs (autoscaler.cc). It is one thread, which ends when the pool
+// is back at its minimum size.
 //
 // Callers that wait are served fairly over models (fair_queue.h). With a fair order alone, a model would
-// still wait until another one's call ends. So if the pool may grow, it keeps
-// a *reserve*: interpreters above its *capacity*, which only those models may lease that
-// have none and had no more than their fair part lately. They run at once beside the
-// others, and the kernel divides the cores, as between processes. A pool of an exact size
-// has no reserve.
+// still wait until another one's call ends. So if the pool may grow, it keeps a *reserve*: interpreters above
+// its *capacity*. Only those models may lease them that have none and had no more than their fair part
+// lately. They run at once beside the others, and the kernel divides the cores, as between processes. A pool
+// of an exact size has no reserve.
 //
-// An interpreter in which a model has left something that others would meet has an *owner*
-// from then on, and so has each that is started for this model: no other
-// flow leases them, and it leases no other. They count for none of the sizes. An owner has as many as its
-// callers wait for, up to the minimum size, and one for each caller that settles; they are retired
-// when it is forgotten.
+// An interpreter in which a model has left something that others would meet has an *owner* from then on. So
+// has each that is started for this model. No other flow leases them, and the owner's leases no other. They
+// count for none of the sizes. An owner has as many as its callers wait for, up to the minimum size, and one
+// for each caller that has one assigned. They are retired when it is forgotten.
 class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
  public:
   // The interpreters that it is given are its minimum size.
   explicit Pool(std::vector<Interpreter*> interpreters, PoolOptions options = {});
 
-  // A free interpreter, one that has served `affinity` first, or `only` that one; else
-  // waits its turn. Throws LeaseTimeoutError after `timeout`
-  // seconds, PoolClosedError once the pool is closed, InterpreterRetiredError when the
-  // wanted one is no longer the pool's, ArgumentError for an invalid timeout. If the call `runs_here`, on
-  // the calling thread, it gets the one that this thread leased last, if that one is free and has served
-  // `affinity`: the thread's core has it in its caches.
+  // A free interpreter, one that has served `affinity` first, or `only` that one; else waits its turn. If the
+  // call `runs_here`, on the calling thread, it gets the one that this thread leased last, if that is free
+  // and has served `affinity`. The thread's core has it in its caches. Throws LeaseTimeoutError after
+  // `timeout` seconds, PoolClosedError once the pool is closed, and ArgumentError for an invalid timeout.
+  // Throws InterpreterRetiredError if the wanted one is no longer the pool's.
   Interpreter& acquire(const std::string& affinity, std::optional<double> timeout,
                        std::optional<int> only = std::nullopt, bool runs_here = true);
   // The same without a thread that waits: `listener` hears of it, perhaps before this returns. False: it
@@ -129,27 +126,26 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // leaseholder, who then does not release it.
   void retire(Interpreter& interpreter, Requests answered = {0, false});
 
-  // An interpreter for a caller that is to get the same one for `affinity` each time: the one that fewest
-  // such callers have, by number; nullopt if every one is lost. It is not parked before unsettle(). Waits
-  // where every one has such callers and more are on their way. Of interpreters that `affinity` has to
-  // itself, there are as many as such callers, and if the caller is not `alone` there, no more than the
+  // An interpreter, by number, for a caller that is to get the same one for `affinity` each time. It is the
+  // one that fewest such callers have; nullopt if every one is lost. It is not parked before unassign().
+  // Waits if every one has such callers and more are on their way. Of interpreters that `affinity` has to
+  // itself, there are as many as such callers. If the caller is not `alone` there, there are no more than the
   // minimum size.
-  std::optional<int> settle(const std::string& affinity, bool alone = true);
-  void unsettle(int interpreter);
+  std::optional<int> assign(const std::string& affinity, bool alone = true);
+  void unassign(int interpreter);
 
   // Who has leased it, until it is released.
   void introduce(Interpreter& interpreter, std::weak_ptr<Leaseholder> holder);
 
   // Waiting and later callers get PoolClosedError; leases that are out stay good.
   void close();
-  // The same for the process's end, when an error would help nobody: waiting callers go
-  // on waiting.
+  // The same for the process's end, when an error would help no caller: those that wait go on waiting.
   void close_for_good();
   bool is_closed() const;
 
-  // Up to so many of its interpreters, for another pool, which has them alone from then on: those of a
-  // closed pool that are of this origin, and in which nothing has run since their start. What was leased is
-  // no longer as it was then, and stays.
+  // Up to so many of its interpreters, for another pool, which has them alone from then on. They are a closed
+  // pool's, of this origin, and nothing has run in them since their start. What was leased is no longer as it
+  // was then, and stays.
   std::vector<Interpreter*> give_up(const Origin& origin, size_t most);
 
   // The sizes from now on. What is missing of the minimum is started in the background, what is
@@ -170,9 +166,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
 
   ModuleSources& module_sources() { return module_sources_; }
 
-  // No longer prefers anybody for `affinity`: its model is gone, and with it its share, its
-  // counters, its own interpreters, and the weights that interpreters share for it. Or gone in that one only:
-  // it may come back there, and finds the rest.
+  // Forgets `affinity`, whose model is gone: its share, its counters, its own interpreters, and the weights
+  // that interpreters share for it. No interpreter is preferred for it any more. With `only`, its model is
+  // gone in that one alone: it may come back there, and finds the rest.
   void forget(const std::string& affinity, std::optional<int> only = std::nullopt);
 
   // Calls `module.function(argument)` in every interpreter that is not retired, on its own
@@ -181,7 +177,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void tell_all(const std::string& module, const std::string& function, const Value& argument,
                 double patience = 0);
 
-  // `visit`, between enter() and leave(), in those that anybody has leased yet: likewise, waiting for none.
+  // `visit`, between enter() and leave(), in those that were ever leased: likewise, waiting for none.
   void visit_leased(const std::function<void(Interpreter&)>& visit);
 
   // Parked: idle above the minimum size and kept warm, without models; leased again when
@@ -237,7 +233,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     int thread = 0;
     Clock::time_point leased_at;
     std::weak_ptr<Leaseholder> holder;
-    size_t residents = 0;  // callers that settled here
+    size_t residents = 0;  // callers that have it assigned
     // Parked then, and still freeing what it had: not to be leased yet.
     std::optional<Clock::time_point> parking = {};
   };
@@ -253,7 +249,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     const std::shared_ptr<LeaseListener> listener;
     Waiter waiter;
     Interpreter* interpreter = nullptr;
-    bool is_late = false;  // it has waited for kLongWait
+    bool is_overdue = false;  // it has waited for kLongWait
   };
   // Has `mutex_` for a scope. Listeners hear of what was decided for them when it is no longer held.
   class Locked {
@@ -273,7 +269,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Interpreter& lease(const std::string& affinity, std::optional<double> timeout, std::optional<int> only,
                      bool runs_here);
   Interpreter& begun(Interpreter& interpreter, const std::string& affinity);
-  // With `mutex_` held, which is not while they are told.
+  // With `mutex_` held, but not while they hear of it.
   void tell_listeners(std::unique_lock<std::mutex>& lock);
 
   // All below with `mutex_` held.
@@ -290,7 +286,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
   Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
   Slot* slot_of(const Interpreter& interpreter);
-  // Nobody leases it from now on, if its owner was not forgotten, but `owner`.
+  // From now on only `owner` leases it, if its owner was not forgotten.
   void give_to(Slot& slot, const std::string& owner);
   // One that was not to be leased may be now.
   void enlist(Slot& slot, const std::string& owner);
@@ -303,7 +299,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void end_lease(Slot& slot, Requests answered = {0, false});
   Slot* free_slot_for(const Waiter& waiter);
   std::string why_none(const Flow& flow, std::optional<int> only, double timeout) const;
-  // Gives free interpreters to those who wait and may have them, until nobody is left.
+  // Gives free interpreters to those who wait and may have them, until no such caller is left.
   void dispatch();
   void wake_all();
   // The lease of one that waits has begun, or it waits in vain.
@@ -312,20 +308,20 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_listen(const Flow& flow) const;
   // When the first listener has waited for so long that it may have what is kept for others; max() if none
   // is still to. And: gives them that.
-  Clock::time_point late_at() const;
-  void dispatch_late();
+  Clock::time_point overdue_at() const;
+  void dispatch_overdue();
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
   // Is any of its minimum size on its way?
   bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_start()) && !closed_; }
-  // Whose own interpreters are too few; nullptr if nobody's are.
+  // The flow whose own interpreters are too few; nullptr if no flow's are.
   const Flow* lacking() const;
   bool is_short() const { return active_ < min_size_ || lacking() != nullptr; }
   bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_start(); }
 
   // autoscaler.cc
   enum class Growth : uint8_t { kNone, kCapacity, kReserve };
-  bool anybody_waits() const;
+  bool has_waiters() const;
   // When the pool should grow for a model that is behind and waits; max() if there is none.
   Clock::time_point reserve_due() const;
   // What the capacity may grow to. If there are other models, the last one above the
@@ -374,8 +370,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   Clock::time_point review_at_;    // when what is not needed is parked
   size_t growing_ = 0;             // interpreters that are being started
   bool closed_ = false;
-  bool ending_ = false;  // closed for good: those who wait get no error
-  bool told_ = false;    // something runs or has run in all of them
+  bool ending_ = false;      // closed for good: those who wait get no error
+  bool ran_in_all_ = false;  // something runs or has run in all of them
   bool autoscaler_runs_ = false;
   std::condition_variable autoscaler_;
   std::condition_variable started_;  // an interpreter has started, or has not, or is parked

@@ -90,7 +90,7 @@ void Pool::isolate(const std::string& affinity) {
   dispatch();
 }
 
-std::optional<int> Pool::settle(const std::string& affinity, bool alone) {
+std::optional<int> Pool::assign(const std::string& affinity, bool alone) {
   std::unique_lock lock(mutex_);
   if (is_filling() && growing_ == 0) {
     wake_autoscaler();  // for want of a thread it may not run
@@ -121,7 +121,7 @@ std::optional<int> Pool::settle(const std::string& affinity, bool alone) {
   return best->interpreter->id();
 }
 
-void Pool::unsettle(int interpreter) {
+void Pool::unassign(int interpreter) {
   const std::lock_guard lock(mutex_);
   for (Slot& slot : slots_) {
     if (slot.interpreter->id() == interpreter) {

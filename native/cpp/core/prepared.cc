@@ -32,7 +32,7 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// The file that this library was loaded from; "" if nobody knows.
+// The file that this library was loaded from; "" if it cannot be known.
 std::string own_file() {
   Dl_info info{};
   return dladdr(reinterpret_cast<const void*>(&read_prepared), &info) != 0 && info.dli_fname != nullptr
@@ -40,8 +40,8 @@ std::string own_file() {
              : "";
 }
 
-// Without links; nothing if there is no such file. This and what follows is not std::filesystem's, as that
-// looks at files in a libstdc++ of GCC 9 or later, and wheels have to do with that of GCC 8.
+// Without links; nothing if there is no such file. This and what follows does without std::filesystem. Its
+// functions for files came with the libstdc++ of GCC 9, and wheels have to do with that of GCC 8.
 std::optional<std::string> resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr), &std::free);
   return found ? std::optional<std::string>(found.get()) : std::nullopt;

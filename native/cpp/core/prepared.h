@@ -8,11 +8,14 @@
 
 namespace interpool {
 
-// Lines of fields parted by tabs: "interpool-prepared 2", then `name value` for `interpool` (the version that
-// wrote it) and each of Installation's (its `notes` and `home` may be missing), `search entry`,
-// `libpython slot file`, `copy slot path file...`. Paths may be relative to the file's folder: such a folder
-// is a bundle, which can be moved; a `path` or `file` of `copy` without a slash is a name that the dynamic
-// linker finds.
+// Lines of fields that are separated by tabs. The first line is "interpool-prepared 2". The others:
+//
+// - `name value` for `interpool` (the version that wrote it) and each of Installation's (its `notes` and
+//   `home` may be missing);
+// - `search entry`, `libpython slot file`, `copy slot path file...`.
+//
+// Paths may be relative to the file's folder: such a folder is a bundle, which can be moved. A `path` or
+// `file` of `copy` without a slash is a name that the dynamic linker finds.
 //
 // `named`: the file, or a bundle's folder. If empty: $INTERPOOL_PREPARED, else the bundle that
 // libinterpool.so was loaded from, else prepared.txt in the cache directory. Throws ProvisioningError, which

@@ -202,8 +202,8 @@ void Process::prepare_end() {
   on_exit([](int status, void*) { end(status); }, nullptr);  // registered last, hence run first
 }
 
-// An exit function. Interpreters are not finalised: with torch inside, the end of the process is the one
-// safe end. Private copies have no static destructors, but the libraries that they have in common do: with a
+// An exit function. Interpreters are not finalised: with torch inside, the end of the process is the one safe
+// end. Private copies have no static destructors, but the libraries that they have in common do. With a
 // thread still at work in there, these would pull its memory away. Then the process ends here; else it goes
 // on with the exit functions of its own program, as any other.
 void Process::end(int status) {
@@ -375,7 +375,7 @@ std::vector<Interpreter*> Process::start(size_t count, const std::vector<std::st
   const size_t given = started.size();
   started.resize(count);
   std::vector<std::exception_ptr> failures(count);
-  // On a thread of a model's stack, whatever the caller's is: imports go deep.
+  // On a thread with a model's stack, and not the caller's: imports go deep.
   const auto begin = [&](size_t i, int slot) {
     auto done = std::make_shared<std::promise<void>>();
     std::future<void> over = done->get_future();

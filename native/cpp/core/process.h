@@ -42,9 +42,9 @@ struct Provisioner {
   size_t slots = SIZE_MAX;  // for how many interpreters it can make them
 };
 
-// One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the
-// slot count, the memos of copies, of what was loaded and imported, the list of pools and what is said of
-// leaving; it is never held while something is loaded.
+// One per process, never destroyed. Any thread, no GIL held. `mutex_` guards the slot count, the memos of
+// copies, of what was loaded and imported, the list of pools and what is said of leaving. It is never held
+// while something is loaded.
 class INTERPOOL_PUBLIC Process final : public Services {
  public:
   static Process& get();
@@ -74,11 +74,11 @@ class INTERPOOL_PUBLIC Process final : public Services {
   std::vector<Interpreter*> start(size_t count, const std::vector<std::string>& search_path,
                                   const std::vector<std::string>& preload = {});
 
-  // For the process's end: closes what is left of the pools, lets interpreters flush
-  // what they hold, waits for what the provisioner is doing, which needs the host's
-  // Python, and sees to it that nothing is torn down under those that are
-  // still at work. In a child that was forked off it does only the last. Nothing when called again.
   void remember(const std::shared_ptr<Pool>& pool);
+  // For the process's end. Closes what is left of the pools, and lets interpreters flush what they hold.
+  // Waits for what the provisioner is doing, which needs the host's Python. Sees to it that nothing is torn
+  // down under threads that are still at work. In a child that was forked off it does only the last. Nothing
+  // when called again.
   void prepare_end();
   std::vector<std::shared_ptr<Pool>> pools();
 

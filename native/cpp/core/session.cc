@@ -18,7 +18,7 @@
 namespace interpool {
 namespace {
 
-// What a call is of, for messages: the first of its arguments tell. Entered.
+// What a call is of, for messages: the first of its arguments say it. Entered.
 template <typename... Args>
 std::string label_of(Interpreter& interpreter, const std::shared_ptr<void>& object, const Args&...) {
   return interpreter.label(object.get());
@@ -90,8 +90,8 @@ Session::~Session() {
     if (deadline_ == nullptr) {
       give_back();
     } else if (open_.exchange(false)) {
-      // The last handle may go on a thread that holds the host's GIL, which objects that
-      // go may need on the deadline's thread: nobody waits for them here.
+      // The last handle may go on a thread that holds the host's GIL. Objects that go may need that GIL on
+      // the deadline's thread, so the caller does not wait for them here.
       std::thread([deadline = deadline_, pool = pool_, &interpreter = interpreter_, objects = objects_] {
         reported([&] { end_within_limit(*deadline, *pool, interpreter, [objects] { return objects; }); });
       }).detach();
@@ -266,8 +266,8 @@ void Session::set_self(const PyObj& object) {
 }
 
 std::vector<std::string> Session::holds(Interpreter& interpreter) {
-  // Never while an object is half given back: the list is changed with the GIL held,
-  // and an object is off it before it is released.
+  // Never while an object is half given back. The list is changed with the GIL held, and an object is off it
+  // before it is released.
   HeldObjects held = objects_;
   {
     const std::lock_guard lock(mutex_);
@@ -309,8 +309,8 @@ void Session::close() {
   pool_->release(interpreter_);
 }
 
-// The last handle may go on a thread that holds the host's GIL: then nobody waits here for the
-// interpreter's, which another thread may hold for long. Objects that are left go on its main thread.
+// The last handle may go on a thread that holds the host's GIL. Such a thread does not wait here for the
+// interpreter's, which another may hold for long. Objects that are left go on its main thread.
 void Session::give_back() {
   if (!open_.exchange(false)) {
     return;

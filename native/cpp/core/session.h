@@ -20,16 +20,14 @@ namespace interpool {
 
 class Movable;
 
-// Ends when close() is called or the last handle to it goes. Callers hold no GIL.
-// `use_` is held while the interpreter works for the session, and guards `open_`,
-// `objects_`, `self_` and `caller_`: close() waits for a call that another thread has under way. `mutex_`
-// guards `dropped_` (handles may be dropped anywhere). Lock order: `use_`, then the
-// interpreter's GIL, then `mutex_`.
+// Ends when close() is called or the last handle to it goes. Callers hold no GIL. `use_` is held while the
+// interpreter works for the session: close() waits for a call that another thread has under way. It guards
+// `open_`, `objects_`, `self_` and `caller_`. `mutex_` guards `dropped_` (handles may be dropped anywhere).
+// Lock order: `use_`, then the interpreter's GIL, then `mutex_`.
 //
-// A session with a call limit works on a thread of its own, `deadline_`'s: a call that
-// takes longer than that many seconds is interrupted and throws CallTimeoutError. One
-// that does not come back even so costs the pool its interpreter: the session has ended
-// then, and all that is its throws InterpreterRetiredError.
+// A session with a call limit works on a thread of its own, `deadline_`'s. A call that takes longer than that
+// many seconds is interrupted and throws CallTimeoutError. One that does not come back even so costs the pool
+// its interpreter. The session has ended then, and all that is its throws InterpreterRetiredError.
 class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Session>, public Leaseholder {
  public:
   static std::shared_ptr<Session> acquire(std::shared_ptr<Pool> pool, const std::string& affinity,
@@ -47,7 +45,7 @@ class INTERPOOL_PUBLIC Session final : public std::enable_shared_from_this<Sessi
   PyObj global(const std::string& module, const std::string& name);
   PyObj self();
   PyObj from_value(const Value& value);
-  // interpool's own function there, called: with a new thread's modes, whatever the caller's.
+  // Calls interpool's own function there: with a new thread's modes, and not the caller's.
   PyObj run(const guest::Name& function, const std::vector<Value>& args);
   PyObj from_movable(const std::shared_ptr<Movable>& movable);
   // Its copy here, called; in one visit to the interpreter.

@@ -73,7 +73,7 @@ std::shared_ptr<const SharedPart> make_part(const std::vector<Piece>& pieces,
 
 }  // namespace
 
-// A group that nobody else places in, from begin() on.
+// A group that no other caller places in, from begin() on.
 class SharedStorages::Turn {
  public:
   Turn(SharedStorages& owner, std::shared_ptr<Group> group) : owner_(owner), group_(std::move(group)) {}
@@ -172,7 +172,7 @@ void SharedStorages::purge() {
   std::erase_if(groups_, [](const auto& item) {
     const std::shared_ptr<Group>& group = item.second;
     std::erase_if(group->parts, [](const auto& part) { return part.expired(); });
-    return group->parts.empty() && group.use_count() == 1;  // nobody places in it, or waits to
+    return group->parts.empty() && group.use_count() == 1;  // no caller places in it, or waits to
   });
 }
 

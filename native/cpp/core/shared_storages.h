@@ -14,16 +14,16 @@
 
 namespace interpool {
 
-// Any thread; it waits for no GIL. The caller of place() holds its own, so that nobody frees what the pieces
-// point to, and is therefore not to wait there for long. `mutex_` is a leaf lock: nothing is copied under it.
-// Parts are kept by who maps them, not by this.
+// Any thread; it waits for no GIL. The caller of place() holds its own, so that no other thread frees what
+// the pieces point to. So it is not to wait there for long. `mutex_` is a leaf lock: nothing is copied under
+// it. A part lives as long as it is mapped.
 class SharedStorages {
  public:
-  // Where each of `pieces` lies in what was placed under `key` before and is still mapped, or, for
-  // what is not there, in a new part that is made of the pieces themselves. No two pieces get the
-  // same place. A key is placed by one caller at a time; nullopt when another one was at it all
-  // through `patience`, a short time, so that a caller that is to be interrupted can be. Without pieces it
-  // only waits, and the caller holds no GIL. Throws std::system_error when there is no memory for a new part.
+  // Where each of `pieces` lies. A piece is found in what was placed under `key` before and is still mapped.
+  // What is not there goes into a new part, made of the pieces themselves. No two pieces get the same place.
+  // A key is placed by one caller at a time. Returns nullopt if another one was at it all through `patience`.
+  // That is a short time, so that a caller that is to be interrupted can be. Without pieces it only waits,
+  // and the caller holds no GIL. Throws std::system_error if there is no memory for a new part.
   std::optional<std::vector<Placement>> place(const std::string& key, const std::vector<Piece>& pieces,
                                               std::chrono::milliseconds patience);
 
@@ -41,7 +41,7 @@ class SharedStorages {
   };
   class Turn;
 
-  void purge();  // what nobody maps any more; under the mutex
+  void purge();  // what no interpreter maps any more; under the mutex
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -32,8 +32,8 @@ struct File {
   throw ArchiveError(path + " " + why);
 }
 
-// Beside the archive, where a copy may be a reflink and its pages can go back to
-// disk; in memory if the file system has no unnamed files.
+// Beside the archive, as a copy may be a reflink there and its pages can go back to disk. In memory if the
+// file system has no unnamed files.
 int unnamed_file(const std::string& beside) {
   const auto folder = std::filesystem::path(beside).parent_path();
   const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -41,7 +41,7 @@ int unnamed_file(const std::string& beside) {
 }
 
 [[noreturn]] void refuse_shorter(const std::string& path) {
-  refuse(path, "became shorter while it was being opened; somebody is writing to it.");
+  refuse(path, "became shorter while it was being opened; another program is writing to it.");
 }
 
 void copy(int from, int to, size_t bytes, const std::string& path) {

@@ -15,8 +15,8 @@
 namespace interpool {
 
 // Any thread; no GIL may be held by the caller. `mutex_` guards all state and is a leaf lock: no file is
-// copied under it. Interpreters which need the same archive at once copy it once: the others wait for
-// that, and nobody else does.
+// copied under it. If several interpreters need the same archive at once, one copies it and the others wait.
+// Interpreters that need other archives do not.
 class Snapshots {
  public:
   // The file as it is now; one snapshot per state of it (device, inode, size, time
@@ -24,8 +24,8 @@ class Snapshots {
   // plain file.
   std::shared_ptr<const Snapshot> take(const std::string& path);
 
-  // The snapshot that `path` meant last, as long as it is mapped, whatever has
-  // become of the file since: all interpreters then have the same. Else take().
+  // The snapshot that `path` meant last, as long as it is mapped; else take(). So all interpreters have the
+  // same, also if the file has changed or gone since.
   std::shared_ptr<const Snapshot> open(const std::string& path);
 
   // Throws ArchiveError when it is gone; `path` is for the message.

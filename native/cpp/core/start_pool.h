@@ -19,8 +19,8 @@ struct PoolSize {
   size_t max_size;
 };
 
-// On a machine with that many cores, where no more than `startable` interpreters can be started: the default
-// of the maximum keeps to that. Throws ArgumentError for an invalid size.
+// On a machine with that many cores, if no more than `startable` interpreters can be started: the default of
+// the maximum keeps to that. Throws ArgumentError for an invalid size.
 INTERPOOL_PUBLIC PoolSize size_of(const PoolSettings& settings, size_t cores, size_t startable = SIZE_MAX);
 
 // Throws ArgumentError for settings that make no sense.

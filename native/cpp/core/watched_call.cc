@@ -81,11 +81,11 @@ bool WatchedCall::ends_within(double limit) {
 void WatchedCall::interrupt() {
   {
     const std::lock_guard lock(mutex_);
-    told_ = false;
+    reported_ = false;
   }
   interpreter_.interrupt(number_, [self = shared_from_this()](Interpreter::Interruption interruption) {
     const std::lock_guard lock(self->mutex_);
-    self->told_ = true;
+    self->reported_ = true;
     self->importing_ = !interruption.delivered;
     self->was_importing_ = self->was_importing_ || self->importing_;
     if (self->importing_ || !self->was_importing_) {
@@ -102,8 +102,8 @@ bool WatchedCall::interrupt_for(double grace) {
       interrupt();
       std::unique_lock lock(mutex_);
       const auto over = [this] { return state_ == State::kOver; };
-      changed_.wait_until(lock, until, [&] { return over() || (told_ && importing_); });
-      if (told_ && importing_) {
+      changed_.wait_until(lock, until, [&] { return over() || (reported_ && importing_); });
+      if (reported_ && importing_) {
         changed_.wait_until(lock, std::min<Clock::time_point>(until, Clock::now() + kImportTurn), over);
       }
       if (over()) {

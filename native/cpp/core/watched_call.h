@@ -39,7 +39,7 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   void interrupt();
   // Interrupts it, again and again, for so many seconds; whether it has ended.
   bool interrupt_for(double grace);
-  // The stack that it was at when it was interrupted last, or if it was ever in an import, the last such;
+  // The stack at which the last interruption found it, or the last that found it in an import, if any did.
   // "" if it was not interrupted, or its GIL could not be had.
   std::string where() const;
   // Whether it was in an import when it was last seen, which is not interrupted: to be tried again.
@@ -62,8 +62,8 @@ class WatchedCall : public std::enable_shared_from_this<WatchedCall> {
   int thread_ = 0;  // that makes it, by the kernel's number; 0 before it has begun
   std::string what_;
   std::string where_;
-  bool told_ = false;       // of the last interruption
-  bool importing_ = false;  // when it was last told of one
+  bool reported_ = false;   // has the last interruption said what it found?
+  bool importing_ = false;  // when one last did
   bool was_importing_ = false;
 };
 

@@ -29,7 +29,7 @@ class INTERPOOL_PUBLIC Wire : public Interpreter::Receiver {
   virtual std::optional<Frame> next() = 0;
   // Ends it: next() returns, and what is sent is dropped. Any thread.
   virtual void close() = 0;
-  // An answer; false if nobody takes it. Any thread, one at a time.
+  // An answer; false if the other side takes it no more. Any thread, one at a time.
   virtual bool send(std::string answer) = 0;
   // Whether the other side left anything unread of what was sent to it.
   virtual bool left_unread() const { return false; }

@@ -14,8 +14,8 @@ class ElfImage {
   // `library`: a dlopen handle, which stays open. Throws c10::Error if it is none.
   explicit ElfImage(void* library);
 
-  // Calls `visit(name, entry)` for every entry of its global offset table that stands for a
-  // symbol: for what it calls or refers to, whether or not it defines that itself.
+  // Calls `visit(name, entry)` for every entry of its global offset table that stands for a symbol. Those are
+  // what it calls or refers to, whether or not it defines that itself.
   template <typename Visit>
   void each_got_entry(const Visit& visit) const {
     each_of(calls_, call_count_, visit);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Linker options that export the interposer's C++ names under the private prefix as well.
 
-Private copies import ``ip_NAME`` where the stock library imports ``NAME``: whatever
-else is loaded, and in whatever scope, nothing but the interposer answers to it.
+Private copies import ``ip_NAME`` for each ``NAME`` that the stock library imports. Only the
+interposer answers to it, with any other library loaded and in any scope.
 Called by CMake: ``aliases.py NM OUTPUT OBJECT...``.
 """
 

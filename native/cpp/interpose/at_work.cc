@@ -21,7 +21,7 @@ std::atomic<int>& count_of(InterpreterId id) noexcept {
 
 }  // namespace
 
-// All three read and write the count, and so have one order: of a look and a beginning, the later one sees
+// All three read and write the count, and so have one order. Of a look and a beginning, the later one sees
 // what was written before the earlier one.
 void begin_work(InterpreterId id) noexcept {
   count_of(id).fetch_add(1, std::memory_order_acq_rel);
@@ -31,7 +31,7 @@ void end_work(InterpreterId id) noexcept {
   count_of(id).fetch_sub(1, std::memory_order_acq_rel);
 }
 
-bool anybody_at_work(InterpreterId id) noexcept {
+bool is_at_work(InterpreterId id) noexcept {
   return count_of(id).fetch_add(0, std::memory_order_acq_rel) != 0;
 }
 

@@ -1,7 +1,7 @@
 // SIGCHLD: what private copies install as its handler is each interpreter's own, and all are called.
 //
-// A signal has one handler in the process. Of several event loops (libuv's) only that of the interpreter
-// which set its handler last would hear of its children's ends, and the others would wait for ever. A handler
+// A signal has one handler in the process. With several event loops (libuv's), only that of the interpreter
+// which set its handler last would hear of its children's ends. The others would wait for ever. A handler
 // that is called for another's child looks at its own children, finds that none has ended, and returns.
 //
 // The signal also has one set of flags in the process. Of those that an interpreter gives:

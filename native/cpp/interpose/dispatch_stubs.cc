@@ -1,7 +1,7 @@
 // Which of its CPU kernels an operator calls: chosen once, as torch means it.
 //
 // torch has a place for the choice in every stub. Up to 2.14 it writes null there, at each call
-// (pytorch#195328): all threads of a process choose again each time, and write to memory that the others
+// (pytorch#195328). So all threads of a process choose again each time, and write to memory that the others
 // read. Two interpreters were slower than two processes by that.
 #include "../upstream/torch_symbols.h"
 #include "interpreters.h"

@@ -6,7 +6,8 @@
 
 namespace interpool {
 
-// The initial-exec model spares a call; one int is well within what glibc keeps for libraries loaded late.
+// The initial-exec model spares a call. One int is well within what glibc keeps for libraries loaded after
+// the start.
 extern constinit thread_local InterpreterId entered
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 

@@ -1,10 +1,12 @@
-// glibc's getenv takes no lock, and libraries call it at any time (tzset, OpenMP, each
-// Python's start), while glibc's setenv may move the array that it walks. In one Python, the GIL
-// keeps the two apart. Here the array stays where it is: CPython 3.13's posix_spawn, for one, takes another
-// array than the one it began with for its own, and frees it. Every change is one store to a place that a
-// reader meets before or after: a value is exchanged, a variable more stands at the end, and one that
-// goes leaves no hole, but is replaced by a repetition of another until there is a new one for its place:
-// child processes may see one twice, with one value. Entries are kept for ever, as glibc's are.
+// glibc's getenv takes no lock, and libraries call it at any time: tzset, OpenMP, each Python's start.
+// glibc's setenv may move the array that getenv walks. In one Python, the GIL keeps the two apart. Here the
+// array stays where it is. CPython 3.13's posix_spawn, for one, takes another array than the one it began
+// with for its own, and frees it.
+//
+// Every change is one store to a place that a reader meets before or after. A value is exchanged. One more
+// variable stands at the end. A variable that goes leaves no hole: its place has a repetition of another one,
+// until there is a new one for it. So child processes may see one twice, with one value. Entries are kept for
+// ever, as glibc's are.
 #include "environment.h"
 
 #include <dlfcn.h>
@@ -36,7 +38,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kReaders{10};  // nobody takes as long to walk an array
+constexpr std::chrono::seconds kReaders{10};  // no reader takes as long to walk an array
 constexpr size_t kRoom = 4096;                // for variables more, before the array has to move
 
 class Environment {
@@ -74,7 +76,7 @@ class Environment {
       return;
     }
     for (size_t i = 0; i < size; ++i) {
-      if (is_repeated(i, size)) {  // the first of them: who is past it has met it, or will meet the next
+      if (is_repeated(i, size)) {  // the first: a reader past it has met it, or will meet the next
         store(i, text);
         return;
       }
@@ -137,7 +139,7 @@ class Environment {
     }
   }
 
-  // Told by what is there, as others' unsetenv may have moved entries in this array.
+  // By what is there, as others' unsetenv may have moved entries in this array.
   bool is_repeated(size_t place, size_t size) const {
     return std::count(array_.get(), array_.get() + size, array_[place]) > 1;
   }
@@ -212,7 +214,7 @@ INTERPOOL_API int ip_unsetenv(const char* name) {
   return interpool::attempt([&] { Environment::get().unset(name); });
 }
 
-// What it is given is copied: nobody may change an entry under its readers.
+// What it is given is copied: no code may change an entry under its readers.
 INTERPOOL_API int ip_putenv(char* text) {
   const char* const end = std::strchr(text, '=');
   if (end == nullptr) {
@@ -247,7 +249,7 @@ void guard(const char* file) {
   try {
     guard_environment();
   } catch (const std::exception&) {
-    return;  // tried again, and told, when the first interpreter starts
+    return;  // tried again, and reported, when the first interpreter starts
   }
 }
 

@@ -5,13 +5,13 @@
 
 namespace interpool {
 
-// The host program, and its Python if it has one, change the environment as private copies do from now on;
-// not so the program's other libraries. Once, when this library is loaded; harmless when repeated.
+// From now on the host program, and its Python if it has one, change the environment as private copies do.
+// The program's other libraries do not. Once, when this library is loaded; harmless when repeated.
 void guard_environment();
 
-// No change moves `environ` from now on, but for those that these other libraries make. Before the first
-// interpreter runs, with the host's GIL where it has one: CPython's posix_spawn would take the array that it
-// began with for its own, and free it.
+// No change moves `environ` from now on, but for those that these other libraries make. To be called before
+// the first interpreter runs, with the host's GIL if it has one. Else CPython's posix_spawn could take the
+// array that it began with for its own, and free it.
 INTERPOOL_API void own_environment();
 
 }  // namespace interpool

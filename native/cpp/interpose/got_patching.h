@@ -9,16 +9,14 @@
 
 namespace interpool {
 
-// For each function of `definitions` (mangled name, address), where `library` (a dlopen
-// handle) calls or refers to it through its global offset table: uses that definition from
-// now on.
+// Has `library` (a dlopen handle) use these `definitions` (mangled name, address) from now on, if it calls or
+// refers to them through its global offset table.
 INTERPOOL_API void patch_got(void* library, const std::map<std::string_view, void*>& definitions);
 
-// For every function that `library` (a dlopen handle) calls or refers to through
-// its global offset table and that this interposer defines: uses the interposer's
-// from now on. What the library's static initialisers did before stands.
-// `which`: those functions alone whose mangled names it says yes to. libtorch itself
-// must go on to use its own of those that the interposer passes on to it.
+// Has `library` (a dlopen handle) use this interposer's functions from now on, if it calls or refers to them
+// through its global offset table. What the library's static initialisers did before stands. `which`: those
+// functions alone whose mangled names it says yes to. Of those that the interposer passes on to libtorch,
+// libtorch itself must go on to use its own.
 void patch_got_to_interposer(void* library, const std::function<bool(std::string_view)>& which = {});
 
 }  // namespace interpool

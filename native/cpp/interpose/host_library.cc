@@ -58,8 +58,8 @@ RegistrationHandleRAII register_impl(Dispatcher* self, OperatorName name, std::o
 }
 
 void register_class(at::ClassTypePtr type) {
-  // The class that a private copy registered serves the host, too: what the host's
-  // copy adds to its own belongs to nobody.
+  // The class that a private copy registered serves the host, too: what the host's copy adds to its own
+  // belongs to no interpreter.
   if (current_interpreter() == kHost && torch::getCustomClass(type->name()->qualifiedName()) != nullptr) {
     return;
   }

@@ -1,5 +1,5 @@
-// What libtorch_cpu registers with its dispatcher on its own: for the host's extensions, loaded
-// after private copies of them, and for torch::RegisterOperators in any copy.
+// What libtorch_cpu registers with its dispatcher on its own. It is for the host's extensions, loaded after
+// private copies of them, and for torch::RegisterOperators in any copy.
 #pragma once
 
 namespace interpool {

@@ -1,8 +1,8 @@
 // Which interpreters live in this process, and which one a thread is in.
 //
-// Owner: the interposer library, one per process. Lock: `routes_mutex` inside
-// interpreters.cc guards the table of routes; readers on hot paths use the
-// published snapshot, which is never freed (routes only ever grow).
+// Owner: the interposer library, one per process. Lock: `routes_mutex` inside interpreters.cc guards the
+// table of routes. Readers on hot paths use the published snapshot, which is never freed (routes only ever
+// grow).
 #pragma once
 
 #include <c10/core/impl/PyInterpreter.h>
@@ -34,9 +34,9 @@ struct Route {
   // The interpreter's torch.ops object of an operator; borrowed, kept alive by
   // torch.ops. Called with that interpreter's GIL held.
   PyObject* (*python_op)(const char* ns, const char* name, const char* overload) = nullptr;
-  // Has the interpreter's Python register with torch what it left for later. Returns whether there was
-  // anything; throws c10::Error if that failed. On a thread that works for this interpreter.
-  bool (*register_late)() = nullptr;
+  // Has the interpreter's Python make those deferred imports that register with torch. Returns whether there
+  // were any; throws c10::Error if that failed. On a thread that works for this interpreter.
+  bool (*register_deferred)() = nullptr;
   // libtorch_python's own vtable, once that interpreter has loaded it.
   const c10::impl::PyInterpreterVTable* vtable = nullptr;
 };
@@ -61,13 +61,13 @@ INTERPOOL_API void install_router();
 // slot's GIL for the thread. Returns what was set before.
 INTERPOOL_API InterpreterId enter_interpreter(InterpreterId id) noexcept;
 
-// The interpreter that the calling thread works for: the one it entered or was started in, else the
-// one whose GIL it holds, else the first that has a thread state for it (torch
-// releases the GIL while an operator runs), else kNone.
+// The interpreter that the calling thread works for. It is the one that the thread entered or was started in,
+// else the one whose GIL it holds. Else it is the first that has a thread state for it (torch releases the
+// GIL while an operator runs), else kNone.
 INTERPOOL_API InterpreterId current_interpreter() noexcept;
 
-// Whether private interpreters may have states for the calling thread that nobody entered it with:
-// only then are they all asked, which takes the longer the more there are. Returns what it was.
+// Whether private interpreters may have states for the calling thread that were made without entering them.
+// Only then are they all asked, which takes the longer the more there are. Returns what it was.
 INTERPOOL_API bool may_have_states(bool may) noexcept;
 
 const Route* route_of(InterpreterId id) noexcept;

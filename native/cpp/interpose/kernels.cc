@@ -39,7 +39,7 @@ class Multiplexer final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) {
     const InterpreterId id = current_interpreter();
     Kernel kernel = own(id);  // keeps it alive should the call unregister it
-    if (!kernel && register_late(id)) {
+    if (!kernel && register_deferred(id)) {
       kernel = own(id);
     }
     if (kernel) {
@@ -74,9 +74,9 @@ class Multiplexer final : public c10::OperatorKernel {
   }
 
   // What a lean import of torch left out may be the kernel that is missing.
-  static bool register_late(InterpreterId id) {
+  static bool register_deferred(InterpreterId id) {
     const Route* route = route_of(id);
-    return route != nullptr && route->register_late != nullptr && route->register_late();
+    return route != nullptr && route->register_deferred != nullptr && route->register_deferred();
   }
 
   Cell& cell_;
@@ -131,7 +131,7 @@ void replace(Cell& cell, InterpreterId id, Kernel kernel) {
   cell.kernels.store(std::move(after), std::memory_order_release);
 }
 
-// The cell; a new one has these kernels before anybody can call it. Under the registration lock.
+// The cell; a new one has these kernels before any thread can call it. Under the registration lock.
 Cell& cell_of(const c10::OperatorName& op, std::optional<c10::DispatchKey> key,
               std::map<InterpreterId, Kernel> first) {
   auto& cell = cells()[{op, key.has_value() ? static_cast<int>(*key) : -1}];

@@ -18,9 +18,9 @@ namespace interpool {
 // Is this kernel a call into some interpreter's Python?
 bool is_python_kernel(const c10::KernelFunction& kernel);
 
-// Makes `kernel` what `op` does for `key` in interpreter `id`, and nothing to the
-// others: an interpreter without a kernel of its own gets what stood there before
-// any Python kernel, or an error that says so. The handle takes it back.
+// Makes `kernel` what `op` does for `key` in interpreter `id`, and nothing to the others. An interpreter
+// without a kernel of its own gets what stood there before any Python kernel, or an error that says so. The
+// handle takes it back.
 c10::RegistrationHandleRAII add_python_kernel(const c10::OperatorName& op,
                                               std::optional<c10::DispatchKey> key, InterpreterId id,
                                               c10::KernelFunction kernel);

@@ -1,5 +1,5 @@
-// Something that each interpreter has one of: made when first wanted and never freed, as libtorch and threads
-// that outlive their interpreter keep references to it.
+// Something that each interpreter has one of. It is made when first wanted, and never freed: libtorch and
+// threads that outlive their interpreter keep references to it.
 #pragma once
 
 #include <array>

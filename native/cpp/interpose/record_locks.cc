@@ -1,10 +1,10 @@
 // Record locks of files (fcntl), so that interpreters exclude each other.
 //
-// Such a lock is the process's. A database that is linked into an extension module knows
-// of its own locks, but not of another copy's: both would have the file to themselves, and lose
-// data. So a slot's locks are made with open-file-description locks, on a description that is the
-// slot's alone. For a slot these do what POSIX says of a process: they are the same whichever
-// descriptor they were set by, and all go when it closes any descriptor of the file.
+// Such a lock is the process's. A database that is linked into an extension module knows of its own locks,
+// but not of another copy's. Both would have the file to themselves, and lose data. So a slot's locks are
+// made with open-file-description locks, on a description that is the slot's alone. For a slot these do what
+// POSIX says of a process. They are the same for all descriptors, and all go when the slot closes any
+// descriptor of the file.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

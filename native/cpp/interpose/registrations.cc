@@ -111,9 +111,9 @@ void repeat_registrations(const std::string& note) {
       for (size_t at = 4; at < fields.size(); ++at) {
         tags.push_back(static_cast<at::Tag>(number_of(fields[at])));
       }
-      define_for_everybody(schema_of(fields[1], number_of(fields[2])), fields[3], tags);
+      define_for_process(schema_of(fields[1], number_of(fields[2])), fields[3], tags);
     } else if (fields.size() == 5 && fields[0] == "fall") {
-      fall_through_for_everybody({{fields[1], fields[2]}, key_of(fields[3]), fields[4]});
+      fall_through_for_process({{fields[1], fields[2]}, key_of(fields[3]), fields[4]});
     } else if (fields.size() == 4 && fields[0] == "impl") {
       expect_python_kernel({fields[1], fields[2]}, key_of(fields[3]));
     } else {

@@ -1,8 +1,8 @@
-// What torch's Python registers with the process, written down by an interpreter that has imported all of
-// torch, and repeated in a process where nobody has.
+// What torch's Python registers with the process. An interpreter that has imported all of torch writes it
+// down. It is repeated in a process in which no interpreter has.
 //
-// Afterwards the process's dispatcher has an entry for all of it, as if a full import had been: operators are
-// defined, and the first call of a kernel of theirs has it registered (`Route::register_late`).
+// Afterwards the process's dispatcher has an entry for all of it, as if a full import had been. Operators are
+// defined, and the first call of a deferred kernel has it registered (`Route::register_deferred`).
 #pragma once
 
 #include <string>

@@ -1,10 +1,9 @@
-// The process's one PyInterpreter: routes each call to the interpreter that owns
-// the object, or, where there is no object, to the calling thread's interpreter.
+// The process's one PyInterpreter. It routes each call to the interpreter that owns the object or, if there
+// is no object, to the calling thread's interpreter.
 //
-// c10 keeps a single global PyInterpreter. With several interpreters that single
-// one would release an object under a GIL that does not protect it, so the
-// router looks the owner up from the object itself, which needs no GIL and is
-// right on threads that belong to no interpreter at all.
+// c10 keeps a single global PyInterpreter. With several interpreters that single one would release an object
+// under a GIL that does not protect it. So the router looks the owner up from the object itself. That needs
+// no GIL, and is right on threads that belong to no interpreter at all.
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/PyInterpreterHooks.h>
 #include <c10/core/impl/PyObjectSlot.h>
@@ -48,9 +47,8 @@ class Router final : public PyInterpreterVTable {
     if (owner == nullptr) {
       return;
     }
-    // The owner's decref takes the owner's GIL. A thread inside another
-    // interpreter would do so while holding that one's GIL: two such threads
-    // releasing each other's objects would wait for each other for ever.
+    // The owner's decref takes the owner's GIL. A thread inside another interpreter would do so while holding
+    // that one's GIL. Two such threads that release each other's objects would wait for each other for ever.
     const InterpreterId here = interpreter_here();
     if (here == owner->id || here == kNone) {
       owner->vtable->decref(object);
@@ -248,10 +246,9 @@ void adopt_torch(InterpreterId id, PyInterpreter* interpreter, void* libtorch_py
 
 namespace c10::impl {
 
-// Each private libtorch_python registers its hooks from a static initialiser, and
-// c10 ends the process when a key comes twice. Private copies are bound to this
-// definition and get a registry of their own, which nobody reads: the router is
-// told of each interpreter by adopt_torch instead. One is leaked per copy.
+// Each private libtorch_python registers its hooks from a static initialiser, and c10 ends the process when a
+// key comes twice. Private copies are bound to this definition and get a registry of their own, which no code
+// reads. The router hears of each interpreter by adopt_torch instead. One is leaked per copy.
 INTERPOOL_API decltype(PyInterpreterHooksRegistry()) PyInterpreterHooksRegistry() {
   return new std::remove_pointer_t<decltype(PyInterpreterHooksRegistry())>();
 }

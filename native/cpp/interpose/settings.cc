@@ -36,7 +36,7 @@ namespace interpool {
 namespace {
 
 // What a Context keeps in a map, of which its own bytes say nothing. An entry that is NONE is answered by a
-// more general one; so a Context that answers as a new one does, has a new one's entries.
+// more general one. So a Context that answers as a new one does, has a new one's entries.
 std::array<at::Float32Precision, 9> precisions(const at::Context& context) {
   using Backend = at::Float32Backend;
   using Op = at::Float32Op;
@@ -53,8 +53,8 @@ std::array<at::Float32Precision, 9> precisions(const at::Context& context) {
 struct Settings {
   Settings() { std::memcpy(born.data(), static_cast<const void*>(&context), born.size()); }
 
-  // Has nobody changed anything? Then the next that wants fresh ones may have these. A
-  // Context has no operator==; one that has looked at its devices counts as changed.
+  // Has no code changed anything? Then the next that wants fresh ones may have these. A Context has no
+  // operator==; one that has looked at its devices counts as changed.
   bool untouched() const {
     return std::memcmp(born.data(), &context, born.size()) == 0 && precisions(context) == born_precisions &&
            default_dtype == c10::ScalarType::Float && !flush_denormal && threads == 0 && !warned;
@@ -96,12 +96,12 @@ void retire(InterpreterSettings& own, std::shared_ptr<Settings> settings) noexce
   own.retired = std::move(settings);
 }
 
-// Frees what is retired, if nobody can be looking at it: an operator refers to a Context as long as it runs.
-// Its lock is held, and none of these is in force any more. That was written before the count is
-// looked at here; a thread is counted before it reads what is in force. So if the count is zero, those who
-// had read it before have left, and those who come read what is in force now.
+// Frees what is retired, if no thread can be looking at it: an operator refers to a Context as long as it
+// runs. Its lock is held, and none of these is in force any more. That was written before the count is looked
+// at here; a thread is counted before it reads what is in force. So if the count is zero, those who had read
+// it before have left, and those who come read what is in force now.
 void free_retired(InterpreterSettings& own, InterpreterId id) noexcept {
-  if (anybody_at_work(id)) {
+  if (is_at_work(id)) {
     return;
   }
   while (own.retired != nullptr) {
@@ -163,9 +163,9 @@ void bind_loaded_libraries() {
   }
 }
 
-// dlopen, as libtorch_cpu calls it: libtorch_cuda_linalg.so is loaded when it is first needed. As a name
-// without a folder is looked for where the caller's own file says, and this is another file, its folder comes
-// first. It throws nothing, as dlopen does not.
+// dlopen, as libtorch_cpu calls it: libtorch_cuda_linalg.so is loaded when it is first needed. dlopen looks
+// for a name without a folder in folders that the calling file names, and this is another file. So
+// libtorch_cpu's folder comes first. It throws nothing, as dlopen does not.
 void* open_for_libtorch(const char* name, int mode) noexcept {
   void* library = nullptr;
   try {
@@ -189,9 +189,9 @@ void* open_for_libtorch(const char* name, int mode) noexcept {
   return library;
 }
 
-// torch loads CUDA's linear algebra when it is first needed, and refuses a second thread that needs it at
-// that moment (pytorch#90613), as several interpreters do when they begin at once. So it is loaded before
-// them, if this machine has a driver for GPUs.
+// torch loads CUDA's linear algebra when it is first needed. It refuses a second thread that needs it at that
+// moment (pytorch#90613), as happens if several interpreters begin at once. So it is loaded before them, if
+// this machine has a driver for GPUs.
 void load_linear_algebra() {
   Dl_info libtorch{};
   if (::access("/dev/nvidiactl", F_OK) != 0 ||
@@ -262,7 +262,7 @@ void forget_settings(InterpreterId id, const std::string& model) {
     return;
   }
   if (known->second == own.current) {
-    own.model.clear();  // nobody's from the next lease on
+    own.model.clear();  // no model's from the next lease on
   } else {
     retire(own, known->second);
   }

@@ -1,9 +1,8 @@
 // torch's settings of the process, one set for each model in each interpreter.
 //
-// libtorch keeps one at::Context, one default dtype and one default generator for
-// the process, and its numbers of threads and its treatment of denormals on each
-// thread. Here a model that changes one changes its own, as though it had a process
-// to itself. The host, and threads of no interpreter, keep libtorch's.
+// libtorch keeps one at::Context, one default dtype and one default generator for the process. It keeps its
+// numbers of threads and its treatment of denormals on each thread. Here a model that changes one changes its
+// own, as though it had a process to itself. The host, and threads of no interpreter, keep libtorch's.
 //
 // Lock: a cell's mutex (settings.cc), taken before the generator's; no GIL is waited
 // for under either. Reads take no lock.
@@ -20,9 +19,9 @@ namespace interpool {
 // first slot loads libtorch_python; harmless when repeated.
 void install_settings();
 
-// From now on the interpreter works for `model`, with the settings that it had last
-// in there, or, for a new one and for "", with those that a new process has. Any
-// thread, with or without a GIL. Throws std::bad_alloc; nothing has changed then.
+// From now on the interpreter works for `model`, with the settings that it had last in there. A new one, and
+// "", have those of a new process. Any thread, with or without a GIL. Throws std::bad_alloc; nothing has
+// changed then.
 INTERPOOL_API void use_settings(InterpreterId id, const std::string& model);
 
 // Forgets a model's settings in an interpreter. Any thread, with or without a GIL.
@@ -43,8 +42,8 @@ struct ThreadSettings {
 INTERPOOL_API void enter_settings(InterpreterId id, ThreadSettings& outside);
 INTERPOOL_API void leave_settings(const ThreadSettings& outside) noexcept;
 
-// autograd's anomaly mode has one switch, which inlined code reads: it is on while any
-// interpreter wants it (each call with true is followed by one with false). Any thread.
+// autograd's anomaly mode has one switch, which inlined code reads. It is on while any interpreter wants it:
+// each call with true is followed by one with false. Any thread.
 INTERPOOL_API void want_anomaly(bool wanted);
 
 }  // namespace interpool

@@ -3,8 +3,8 @@
 
 namespace interpool {
 
-// The calling thread enters an interpreter, and leaves it: CPU affinity and signal mask become what
-// they were, if the private copies' code changed them meanwhile.
+// The calling thread enters an interpreter, and leaves it. CPU affinity and signal mask become what they
+// were, if the private copies' code changed them meanwhile.
 void enter_attributes() noexcept;
 void leave_attributes() noexcept;
 

@@ -1,9 +1,9 @@
 // Threads that private copies start, and what their Pythons keep for threads.
 //
 // A thread that a model starts works for the interpreter that it was started in, for good, and counts as at
-// work there (at_work.h). So nobody needs to ask every interpreter whether the thread is one of its own, at
-// each operator. Names of the
-// C library's that private copies import are bound to those below, under the prefix.
+// work there (at_work.h). So no code needs to ask every interpreter, at each operator, whether the thread is
+// one of its own. Names of the C library's that private copies import are bound to those below, under the
+// prefix.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -129,7 +129,7 @@ INTERPOOL_API int ip_pthread_create(pthread_t* thread, const pthread_attr_t* att
   if (start == nullptr) {
     return EAGAIN;
   }
-  begin_work(here);  // at once: who looks must not miss one that has been started
+  begin_work(here);  // at once: a look must not miss one that has been started
   const int failure = create(thread, attributes, &run, start.get());
   if (failure == 0) {
     static_cast<void>(start.release());
@@ -139,7 +139,7 @@ INTERPOOL_API int ip_pthread_create(pthread_t* thread, const pthread_attr_t* att
   return failure;
 }
 
-// CPython keeps a thread's state in such a key, and hardly anybody else uses them.
+// CPython keeps a thread's state in such a key, and hardly any other code uses them.
 INTERPOOL_API int ip_pthread_setspecific(pthread_key_t key, const void* value) {
   if (value != nullptr) {
     may_have_states(true);

@@ -1,9 +1,8 @@
 // torch::Library as private copies see it.
 //
-// Every copy of libtorch_python, and of an extension with a TORCH_LIBRARY block,
-// runs the same static initialisers against one dispatcher. The first to define
-// an operator defines it for the process; copies that follow become further
-// holders of that definition, which goes when its last holder goes. C++ kernels
+// Every copy of libtorch_python, and of an extension with a TORCH_LIBRARY block, runs the same static
+// initialisers against one dispatcher. The first to define an operator defines it for the process. Copies
+// that follow become further holders of that definition, which goes when its last holder goes. C++ kernels
 // are shared the same way; Python kernels are kept per interpreter (kernels.h).
 #include "torch_library.h"
 
@@ -173,8 +172,8 @@ std::vector<Fallthrough> fallthroughs_of(InterpreterId id) {
   return found;
 }
 
-void define_for_everybody(c10::FunctionSchema schema, const std::string& debug,
-                          const std::vector<at::Tag>& tags) {
+void define_for_process(c10::FunctionSchema schema, const std::string& debug,
+                        const std::vector<at::Tag>& tags) {
   auto& dispatcher = c10::Dispatcher::singleton();
   if (dispatcher.findSchema(schema.operator_name()).has_value()) {
     return;
@@ -185,7 +184,7 @@ void define_for_everybody(c10::FunctionSchema schema, const std::string& debug,
   shared.registration = dispatcher.registerDef(std::move(schema), debug, tags);
 }
 
-void fall_through_for_everybody(const Fallthrough& fallthrough) {
+void fall_through_for_process(const Fallthrough& fallthrough) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto& [name, key, place] = fallthrough;
   const std::string source = kernel_key(place, name, key);

@@ -16,8 +16,8 @@
 
 namespace interpool {
 
-// Holds, for the host, an operator that interpreters have defined and the host has not;
-// none where there is no such. Throws if theirs has another schema.
+// Holds, for the host, an operator that interpreters have defined and the host has not; none if there is no
+// such. Throws if theirs has another schema.
 std::optional<c10::RegistrationHandleRAII> hold_definition_for_host(const c10::FunctionSchema& schema);
 
 // The same for a kernel of the same line of source. `debug`: "registered at FILE:LINE".
@@ -32,7 +32,7 @@ c10::RegistrationHandleRAII share_definition(const c10::FunctionSchema& schema, 
 c10::RegistrationHandleRAII share_kernel(const c10::OperatorName& name, std::optional<c10::DispatchKey> key,
                                          const Register& register_new);
 
-// What an interpreter has registered, or would have if nobody had before it: operators; and that they have
+// What an interpreter has registered, or would have if no other had before it: operators; and that they have
 // nothing to do for a key. `place`: the file and line that say so.
 struct Fallthrough {
   c10::OperatorName name;
@@ -43,8 +43,8 @@ std::vector<c10::OperatorName> definitions_of(InterpreterId id);
 std::vector<Fallthrough> fallthroughs_of(InterpreterId id);
 
 // Registers it for good, unless it is there: interpreters that do so, too, become its further holders.
-void define_for_everybody(c10::FunctionSchema schema, const std::string& debug,
-                          const std::vector<at::Tag>& tags);
-void fall_through_for_everybody(const Fallthrough& fallthrough);
+void define_for_process(c10::FunctionSchema schema, const std::string& debug,
+                        const std::vector<at::Tag>& tags);
+void fall_through_for_process(const Fallthrough& fallthrough);
 
 }  // namespace interpool

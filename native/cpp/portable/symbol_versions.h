@@ -1,6 +1,6 @@
-// Included before all else where wheels are built: names the versions of symbols that glibc 2.28 and GCC 8's
-// libstdc++ have, where this system's have later ones of the same meaning. A reference by an old version
-// finds its symbol in libc.so.6 today as it did in libpthread and libdl then.
+// Included before all else when wheels are built. It names the versions of symbols that glibc 2.28 and GCC
+// 8's libstdc++ have, if this system has later ones of the same meaning. A reference by an old version finds
+// its symbol in libc.so.6 today as it did in libpthread and libdl then.
 #pragma once
 
 #include <bits/c++config.h>

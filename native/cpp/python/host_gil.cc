@@ -17,8 +17,8 @@ std::atomic<bool> closed{false};
 std::atomic<int> returning{0};             // threads between the gate and the GIL
 std::atomic<std::thread::id> last_thread;  // the one that finalises
 
-// When a thread took the GIL back; 0: it has released it. A hint: who takes or releases it otherwise does not
-// write here.
+// When a thread took the GIL back; 0: it has released it. A hint: other code that takes or releases it does
+// not write here.
 std::atomic<Clock::rep> taken_at{0};
 constexpr Clock::rep kShort = Clock::duration(std::chrono::microseconds(20)).count();
 

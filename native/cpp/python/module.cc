@@ -30,8 +30,8 @@ using namespace interpool;
 
 namespace {
 
-// A name given from Python, whatever it holds: pybind11's own strings refuse lone
-// surrogates with a TypeError about something else.
+// A name given from Python, of any characters: pybind11's own strings refuse lone surrogates with a TypeError
+// about something else.
 struct Name {
   std::string utf8;
 };
@@ -530,7 +530,7 @@ PYBIND11_MODULE(_native, module) {
 Materialised in each interpreter when it is first needed there. What
 ``InterpreterManager.create_movable`` made shares its tensors' memory in all
 interpreters: a write in one is seen by all. What ``Package.load_pickle`` made shares
-its weights' pages until somebody writes to them: a write is seen by its writer only.
+its weights' pages until one interpreter writes to them: only that one sees the write.
 The object goes from all interpreters with its last reference.)")
       .def("__call__", &call_movable, R"(Call it in a free interpreter; the result as a plain value.
 

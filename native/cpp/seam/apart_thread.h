@@ -1,9 +1,9 @@
 // Threads that have a working directory of their own.
 //
-// A thread shares its directory with the one that starts it, as pthread_create asks clone() for CLONE_FS.
-// unshare(CLONE_FS) ends that, but containers forbid it by default (Docker). They do not forbid
-// clone() without CLONE_FS. So a task that was cloned so starts the thread, and ends. Its maker is stopped
-// meanwhile (CLONE_VFORK), and it uses its maker's thread-local memory, as posix_spawn's child does.
+// A thread shares its directory with the one that starts it: pthread_create asks clone() for CLONE_FS.
+// unshare(CLONE_FS) ends that, but containers forbid it by default (Docker). They do not forbid clone()
+// without CLONE_FS. So a task that was cloned so starts the thread, and ends. Its maker is stopped meanwhile
+// (CLONE_VFORK), and it uses its maker's thread-local memory, as posix_spawn's child does.
 #pragma once
 
 #include <pthread.h>

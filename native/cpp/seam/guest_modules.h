@@ -1,6 +1,6 @@
-// What C++ names in the Python of private interpreters: interpool's own modules there, and the
-// functions in them that C++ calls, or looks for on a thread's stack. Nowhere else in C++ are these
-// spelled out.
+// Names that C++ uses in the Python of private interpreters. They are interpool's own modules there, and the
+// functions in them that C++ calls, or looks for on a thread's stack. Nowhere else in C++ are these spelled
+// out.
 #pragma once
 
 namespace interpool::guest {
@@ -28,7 +28,7 @@ inline constexpr Name kPark{"interpool.native.inside.parking", "park"};
 // Hermetic archives.
 inline constexpr Name kOpenPackage{"interpool.native.inside.packages", "open_package"};
 inline constexpr Name kWithdrawPackage{"interpool.native.inside.packages", "withdraw_package"};
-inline constexpr Name kSettlePackage{"interpool.native.inside.packages", "settle_package"};
+inline constexpr Name kEndWithdrawal{"interpool.native.inside.packages", "end_withdrawal"};
 inline constexpr Name kMakeObject{"interpool.native.inside.packages", "make_object"};
 inline constexpr Name kLoadBytes{"interpool.native.inside.packages", "load_bytes"};
 
@@ -36,11 +36,11 @@ inline constexpr Name kLoadBytes{"interpool.native.inside.packages", "load_bytes
 inline constexpr Name kDump{"interpool.native.movable", "dump"};
 inline constexpr Name kLoad{"interpool.native.movable", "load"};
 
-// Where interpool's own errors are defined (include/interpool/errors.h), inside and in the host.
+// The module of interpool's own errors (include/interpool/errors.h), inside and in the host.
 inline constexpr const char* kErrors = "interpool.native.errors";
 
-// These C++ makes: the builtin module (slot/builtin_module.cc), the module that the first Python
-// code of an interpreter is run as, and the exception of an interrupted call, with its module.
+// C++ makes the builtin module (slot/builtin_module.cc), and the module as which an interpreter's first
+// Python code runs. It also makes the exception of an interrupted call, with its module.
 inline constexpr const char* kBuiltinModule = "_interpool";
 inline constexpr const char* kLoaderModule = "_interpool_loader";
 inline constexpr const char* kCallInterrupted = "interpool.native.inside.CallInterrupted";

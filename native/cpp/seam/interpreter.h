@@ -25,8 +25,8 @@
 
 namespace interpool {
 
-// A copy of an archive's bytes that nobody else can write or truncate. The file
-// goes when the last interpreter has unmapped it.
+// A copy of an archive's bytes that no other program can write or truncate. The file goes when the last
+// interpreter has unmapped it.
 struct Snapshot {
   Snapshot(int file, size_t size, uint64_t id) : fd(file), bytes(size), number(id) {}
   ~Snapshot() { ::close(fd); }
@@ -65,11 +65,11 @@ class Services {
   // What an interpreter says of its import of torch, for those that start later; "" before any has.
   virtual std::string import_note() = 0;
   virtual void keep_import_note(const std::string& note) = 0;
-  // Where such notes are kept for processes that start later; "" for nowhere.
+  // The folder that keeps such notes for processes that start later; "" for none.
   virtual std::string notes_folder() = 0;
 
   // Where storages with these contents lie in memory that interpreters have in common, see
-  // core/shared_storages.h. The caller holds its GIL, so that what it points to stays; without pieces, which
+  // core/shared_storages.h. The caller holds its GIL, so that what it points to stays. Without pieces, which
   // is how to wait for one's turn, it holds none. And: what was placed for `model` is found no more.
   virtual std::optional<std::vector<Placement>> place_storages(const std::string& key,
                                                                const std::vector<Piece>& pieces,
@@ -101,19 +101,18 @@ class Interpreter {
  public:
   virtual int id() const = 0;
 
-  // Takes the GIL for the calling thread, making a thread state on its first
-  // visit; leave() releases it and keeps the thread state until the thread ends.
-  // Not recursive. The calling thread must hold no other interpreter's GIL.
+  // Takes the GIL for the calling thread; the thread's first visit makes its thread state. leave() releases
+  // the GIL and keeps the thread state until the thread ends. Not recursive. The calling thread must hold no
+  // other interpreter's GIL.
   virtual void enter() = 0;
   virtual void leave() noexcept = 0;
 
   // Those in which the calling thread entered; if it has not, those that it has.
   virtual CallerModes modes() const = 0;
 
-  // A lease begins, for `model` ("" for nobody in particular): torch's settings become
-  // those that it had last in here. And: its settings are forgotten, and if it is gone
-  // `everywhere`, the weights that interpreters share for it, too. Any thread. The first
-  // may throw std::bad_alloc, and nothing has changed then.
+  // A lease begins, for `model` ("" for no certain one): torch's settings become those that it had last in
+  // here. And: its settings are forgotten, and if it is gone `everywhere`, the weights that interpreters
+  // share for it, too. Any thread. The first may throw std::bad_alloc, and nothing has changed then.
   virtual void begin_lease(const std::string& model) = 0;
   virtual void forget_model(const std::string& model, bool everywhere) noexcept = 0;
 
@@ -135,8 +134,8 @@ class Interpreter {
   // For messages: the qualified name of a function or class, of other objects their
   // class's.
   virtual std::string label(void* object) = 0;
-  // Every thread that has run Python here, except the caller: a list of
-  // (the kernel's number of it, its name in Python or "", [frame, innermost first]).
+  // Every thread that has run Python here, except the caller. A list of (the kernel's number of it, its name
+  // in Python or "", [frame, innermost first]).
   virtual Value stacks() = 0;
   // From here to end_interruptible(), on the same thread, interrupt(call) reaches the
   // calling thread. `call` is unique in the process. `shielded`: only in the Python code that is
@@ -145,7 +144,8 @@ class Interpreter {
   virtual void end_interruptible(uint64_t call) noexcept = 0;
   // What answers a served connection's messages in here: `factory(worker, load_command)`.
   virtual void* serve(void* factory, const std::string& worker, const std::string& load_command) = 0;
-  // Who takes the parts of an answer that come before its last one. Any thread, no GIL; false if nobody does.
+  // Takes the parts of an answer that come before its last one. Any thread, no GIL; false if the client takes
+  // no more.
   class Receiver {
    public:
     virtual ~Receiver() = default;
@@ -171,23 +171,23 @@ class Interpreter {
   virtual void later(std::function<void()> work) = 0;
 
   // Raises CallInterrupted, a BaseException, in the Python code of that call, unless it is importing
-  // something, and tells `told` of it. Neither happens when the call is over, or as long
-  // as the GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
+  // something, and passes what it found to `report`. Neither happens when the call is over, or as long as the
+  // GIL cannot be had. Returns at once; any thread, any GIL, entered or not.
   struct Interruption {
     std::string where;      // the stack, a line for each frame
     bool delivered = true;  // not in the middle of an import
   };
-  virtual void interrupt(uint64_t call, std::function<void(Interruption)> told) = 0;
+  virtual void interrupt(uint64_t call, std::function<void(Interruption)> report) = 0;
 
-  // The last thread, except the interpreter's main one, that entered and has not left, by
-  // the kernel's number, or 0; and how often one has entered. Any thread.
+  // The last thread that entered and has not left, by the kernel's number, or 0; the interpreter's main one
+  // does not count. And how often one has entered. Any thread.
   struct Presence {
     int thread = 0;
     uint64_t visits = 0;
   };
   virtual Presence presence() const = 0;
 
-  // Nobody is to lease it again: what runs in here has said so. Any thread, any GIL.
+  // No caller is to lease it again: what runs in here has said so. Any thread, any GIL.
   virtual bool wants_to_retire() const noexcept = 0;
 
   // For whom what runs in here has claimed it since the last take_claim(): no other flow is to lease it
@@ -202,8 +202,8 @@ class Interpreter {
   // waits for what is running. The caller holds no GIL.
   virtual void close() = 0;
 
-  // For the process's end: if no thread is at work in here, and none that its models started lives, runs
-  // nothing later any more, and says so. Any thread that holds no GIL; waits for a moment.
+  // For the process's end. If no thread is at work in here, and none that its models started lives, it runs
+  // nothing later any more, and returns true. Any thread that holds no GIL; waits for a moment.
   virtual bool close_if_idle() = 0;
 
   // Tells the router that this interpreter's libtorch_python was mapped from this
@@ -257,10 +257,9 @@ class Interruptible {
   const uint64_t call_;
 };
 
-// The one symbol that libinterpool_slot.so exports. Starts the interpreter (or
-// attaches to the host's, whose GIL the caller then holds) on the calling thread,
-// which must be one that lasts as long as the process: Python takes it for its
-// main thread. Returns with no GIL held. Throws InterpreterStartError.
+// The one symbol that libinterpool_slot.so exports. Starts the interpreter on the calling thread, or attaches
+// to the host's, whose GIL the caller then holds. The thread must last as long as the process: Python takes
+// it for its main thread. Returns with no GIL held. Throws InterpreterStartError.
 using OpenInterpreter = Interpreter* (*)(const StartOptions&);
 inline constexpr const char* kOpenInterpreter = "interpool_open_interpreter";
 

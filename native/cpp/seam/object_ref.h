@@ -10,7 +10,7 @@ namespace interpool {
 
 [[noreturn]] inline void refuse_ended_session() {
   throw SessionClosedError(
-      "the session of this object has ended, and its interpreter may serve somebody else now; take "
+      "the session of this object has ended, and its interpreter may serve another caller now; take "
       "values with to_value() before the session closes.");
 }
 

@@ -19,7 +19,7 @@ class Once {
 
   enum class Turn : uint8_t {
     kDone,   // by another caller or before; `result` is what came of it
-    kYours,  // the caller does it, and then calls end(), whatever happens
+    kYours,  // the caller does it, and then calls end(), also after an error
     kBusy,   // another was still working on it: ask again
   };
 
@@ -29,8 +29,8 @@ class Once {
     uint64_t number = 0;  // of the caller's turn; never 0 then
   };
 
-  // After which another does the work, too: who has the turn may be in a call that never comes back, in an
-  // interpreter that was retired.
+  // After this time, another does the work, too. The caller that has the turn may be in a call that never
+  // comes back, in an interpreter that was retired.
   static constexpr std::chrono::milliseconds kLongTurn = std::chrono::minutes(1);
 
   // Waits for at most `patience`, so that a caller that is to be interrupted can be.
@@ -52,7 +52,7 @@ class Once {
   }
 
   // The turn of that number. Without a result it was not done: the next caller does it. Nothing if it has
-  // ended; a result counts, whichever caller has the turn by now.
+  // ended. A result counts also if another caller has the turn by now.
   void end(const std::string& work, uint64_t number, const std::optional<std::string>& result) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// The end of an exception's way, on threads that nobody waits for.
+// The end of an exception's way, on threads that no other thread waits for.
 #pragma once
 
 #include <cstdio>

@@ -28,8 +28,8 @@ struct Piece {
   Content content;
 };
 
-// An unnamed file in memory with some interpreter's storages. Nobody can write to it or change its
-// size; it goes with the last reference, of which each mapping of it holds one.
+// An unnamed file in memory with some interpreter's storages. No program can write to it or change its size.
+// It goes with the last reference, of which each mapping of it holds one.
 struct SharedPart {
   explicit SharedPart(int file) : fd(file) {}
   ~SharedPart() { ::close(fd); }

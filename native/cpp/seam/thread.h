@@ -16,8 +16,8 @@
 
 namespace interpool {
 
-// A stack takes memory only where it is used. The default may be 2 MiB, or whatever
-// `ulimit -s` says: too little for what Python lets code recurse through C.
+// A stack takes memory only as far as it is used. The default may be 2 MiB, or what `ulimit -s` says: too
+// little for what Python lets code recurse through C.
 inline constexpr size_t kModelStack = size_t{64} << 20;
 
 // Whose working directory a thread has: that of the thread that starts it, or its own, which begins as that.

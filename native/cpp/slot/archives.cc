@@ -84,7 +84,7 @@ struct OnceTurn {
 
   const std::shared_ptr<const Snapshot> snapshot;
   const std::string work;
-  uint64_t number = 0;  // nobody's
+  uint64_t number = 0;  // no caller's
 };
 
 constexpr const char* kTurn = "interpool.turn";
@@ -95,9 +95,9 @@ void drop_turn(PyObject* capsule) {
 
 // begin_once(mapping, work: str, patience: float) -> str | turn | None
 //
-// For what one interpreter does for all that map the same snapshot: what came of it, a turn
-// if the caller is to do it and then to call end_once, None if another was still at it
-// after `patience` seconds. The GIL is not held meanwhile; the caller holds the capsule.
+// For what one interpreter does for all that map the same snapshot. Returns what came of it, or a turn if the
+// caller is to do it and then to call end_once. None if another was still at it after `patience` seconds. The
+// GIL is not held meanwhile; the caller holds the capsule.
 PyObject* begin_once(PyObject*, PyObject* args) {
   PyObject* capsule = nullptr;
   const char* work = nullptr;

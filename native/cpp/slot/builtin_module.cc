@@ -78,7 +78,8 @@ PyObject* message_received(PyObject*, PyObject*) {
 
 // send_part(part: buffer) -> None
 //
-// Sends a part of the answer to the message that is being answered here. BrokenPipeError if nobody takes it.
+// Sends a part of the answer to the message that is being answered here. BrokenPipeError if the client takes
+// no more.
 PyObject* send_part(PyObject*, PyObject* part) {
   Py_buffer bytes{};
   check(PyObject_GetBuffer(part, &bytes, PyBUF_SIMPLE));
@@ -90,7 +91,7 @@ PyObject* send_part(PyObject*, PyObject* part) {
   }
   PyBuffer_Release(&bytes);
   if (!sent) {
-    PyErr_SetString(PyExc_BrokenPipeError, "nobody waits for this answer any more");
+    PyErr_SetString(PyExc_BrokenPipeError, "no client waits for this answer any more");
     return nullptr;
   }
   Py_RETURN_NONE;

@@ -17,7 +17,7 @@ std::string claimant;
 
 // retire_interpreter() -> None
 //
-// Nobody leases this interpreter again after who has it now.
+// This interpreter is not leased again after the lease that it is in.
 PyObject* retire_interpreter(PyObject*, PyObject*) {
   retires = true;
   Py_RETURN_NONE;
@@ -25,7 +25,7 @@ PyObject* retire_interpreter(PyObject*, PyObject*) {
 
 // claim_interpreter(affinity) -> None
 //
-// Nobody but that model leases this interpreter again after who has it now, and that model no other one.
+// After the lease that it is in, only that model leases this interpreter, and that model leases no other one.
 PyObject* claim_interpreter(PyObject*, PyObject* affinity) {
   const char* const text = PyUnicode_AsUTF8(affinity);
   if (text == nullptr) {

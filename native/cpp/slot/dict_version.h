@@ -27,7 +27,7 @@ class DictVersion {
 
  private:
   Ref dict_;
-  const uint64_t* changes_ = nullptr;  // counted here, where CPython numbers no states
+  const uint64_t* changes_ = nullptr;  // counted here, if CPython numbers no states
 };
 
 }  // namespace interpool

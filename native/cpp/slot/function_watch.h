@@ -7,8 +7,8 @@ namespace interpool {
 
 // watch_functions(namespaces: list[dict | type]) -> watch
 //
-// The functions in them, also inside class methods, static methods and properties, with their code
-// and the defaults of their parameters.
+// The functions in them, with their code and the defaults of their parameters. Also those inside class
+// methods, static methods and properties.
 PyObject* watch_functions(PyObject* module, PyObject* args);
 
 // exchanged_functions(watch) -> list[function]

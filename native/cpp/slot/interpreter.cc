@@ -30,9 +30,9 @@ namespace {
 
 std::atomic<bool> abandoned{false};  // see Interpreter::abandon
 
-// The calling thread's state in this interpreter, kept between visits: making
-// one costs more than a small call, and threading.local would lose its values.
-// thread_local in a private copy is per interpreter and thread.
+// The calling thread's state in this interpreter, kept between visits. Making one costs more than a small
+// call, and threading.local would lose its values. thread_local in a private copy is per interpreter and
+// thread.
 struct Attachment {
   PyThreadState* state = nullptr;
   int thread = 0;  // the kernel's number; 0 for the main thread, which leases nothing
@@ -70,8 +70,8 @@ bool knows_thread() {
                             : Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
-// A thread without a state here cannot hold this GIL; PyGILState_Check alone says
-// yes to everybody as long as Python is not initialised.
+// A thread without a state here cannot hold this GIL; PyGILState_Check alone says yes to every thread as long
+// as Python is not initialised.
 bool holds_gil() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
@@ -111,7 +111,7 @@ class PythonInterpreter final : public Interpreter {
         run_loader(options_);
         const Ref bootstrap = checked(PyImport_ImportModule(guest::kInstall.module));
         checked(PyObject_CallMethod(bootstrap.get(), guest::kInstall.name, nullptr));
-        tell_usual_flags();
+        set_usual_flags();
         pristine_.emplace();
         pristine_is_fresh_ = thread_state_is_fresh();
       } catch (const RemoteError& error) {
@@ -129,12 +129,11 @@ class PythonInterpreter final : public Interpreter {
   int id() const override { return options_.id; }
 
   void enter() override {
-    // libtorch keeps grad mode, autocast, dispatch modes and the like per thread,
-    // whatever interpreter it is in. Each visit starts from what a fresh thread has,
-    // and leaves nothing behind. Modes and hooks are Python objects of their
-    // interpreter, whose GIL is taken to copy or drop them: no other may be held.
-    // Most threads that come are as fresh as it is, or but for modes, and most calls leave them so. What
-    // modes() tells of the caller comes back for a model's own code only.
+    // libtorch keeps grad mode, autocast, dispatch modes and the like per thread, for all interpreters. Each
+    // visit starts from what a fresh thread has, and leaves nothing behind. Modes and hooks are Python
+    // objects of their interpreter, whose GIL is taken to copy or drop them: no other may be held. Most
+    // threads that come are as fresh as it is, or but for modes, and most calls leave them so. What modes()
+    // says of the caller comes back for a model's own code only.
     if (pristine_.has_value()) {
       attachment.autocast_blocks = autocast_blocks();
       attachment.trace = take_trace();  // a call's answer is a constant of it
@@ -319,11 +318,11 @@ class PythonInterpreter final : public Interpreter {
 
   void later(std::function<void()> work) override { MainThread::get().run_later(std::move(work)); }
 
-  void interrupt(uint64_t call, std::function<void(Interruption)> told) override {
-    later([call, told = std::move(told)] {
+  void interrupt(uint64_t call, std::function<void(Interruption)> report) override {
+    later([call, report = std::move(report)] {
       const WithGil gil;
       if (auto interruption = interrupt_call(call)) {
-        told(std::move(*interruption));
+        report(std::move(*interruption));
       }
     });
   }
@@ -339,7 +338,7 @@ class PythonInterpreter final : public Interpreter {
 
   void close() override { MainThread::get().close(); }
 
-  bool close_if_idle() override { return MainThread::get().close_if_idle() && !anybody_at_work(options_.id); }
+  bool close_if_idle() override { return MainThread::get().close_if_idle() && !is_at_work(options_.id); }
 
   void adopt_torch(const std::string& libtorch_python) override {
     adopt_torch_python(options_.id, libtorch_python);
@@ -374,8 +373,8 @@ class PythonInterpreter final : public Interpreter {
   }
 
   // See Route. Kernels are called with or without the GIL.
-  static bool register_late() {
-    if (!registers_late()) {
+  static bool register_deferred() {
+    if (!registers_deferred()) {
       return false;
     }
     bool brought = false;
@@ -401,7 +400,7 @@ class PythonInterpreter final : public Interpreter {
     route.knows_thread = knows_thread;
     route.defer_decref = decref_later;
     route.python_op = python_op;
-    route.register_late = register_late;
+    route.register_deferred = register_deferred;
     add_route(route);
   }
 

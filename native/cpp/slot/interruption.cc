@@ -24,7 +24,7 @@ std::vector<Call>& calls() {
 }
 
 // Takes back an interruption of the calling thread that CPython has not raised yet. A line of Python has it
-// raised here, and it is dropped. PyThreadState_SetAsyncExc(id, nullptr) would take it away, too; but up to
+// raised here, and it is dropped. PyThreadState_SetAsyncExc(id, nullptr) would take it away, too. But up to
 // CPython 3.12 every later loop and call would then look for an exception in vain. What the call has raised
 // stays pending.
 void take_back_interruption() noexcept {
@@ -70,7 +70,7 @@ bool shield_call(bool shielded) {
 // Not an Exception: code that continues after any error must not continue after this one.
 PyObject* call_interrupted() {
   static PyObject* const type = PyErr_NewExceptionWithDoc(
-      guest::kCallInterrupted, "Raised in a call that took longer than it may, or that nobody waits for.",
+      guest::kCallInterrupted, "Raised in a call that took longer than it may, or that no caller waits for.",
       PyExc_BaseException, nullptr);
   return type;
 }

@@ -21,9 +21,9 @@ void end_interruptible(uint64_t call) noexcept;
 
 // call_interruptible(function, *arguments) -> its result
 //
-// A model's code, which may be interrupted, if this thread works for a call that can be: what
-// serves the model is never interrupted itself. CallInterrupted, also if that was asked for before. To be
-// called `guarded`.
+// Calls a model's code, which may be interrupted if this thread works for a call that can be. What serves the
+// model is never interrupted itself. Raises CallInterrupted, also if that was asked for before. To be called
+// `guarded`.
 PyObject* call_interruptible(PyObject* module, PyObject* const* arguments, Py_ssize_t count);
 
 // Raises CallInterrupted at the next bytecode of the thread that works for the call. Not while that

@@ -23,8 +23,8 @@ class ByteWriter {
   Py_ssize_t size_ = 0;
 };
 
-// False, with no exception pending, for values that json.dumps itself is to be asked for: those that
-// it refuses, or leaves to others, and what is nested deeply. What was written then is of no use.
+// False, with no exception pending, for values that json.dumps itself is to be asked for. Those are what it
+// refuses, what it leaves to others, and what is nested deeply. What was written then is of no use.
 bool write_json(ByteWriter& writer, PyObject* value);
 
 }  // namespace interpool

@@ -39,7 +39,7 @@ PyTypeObject* message_type() {
 
 Ref view_of(const Interpreter::Message& message) {
   auto owned = std::make_unique<Interpreter::Message>(message);
-  owned->receiver.reset();  // who keeps a view needs the memory, and nothing else of the message
+  owned->receiver.reset();  // a view that is kept needs the memory, and nothing else of the message
   auto* made = PyObject_New(MessageObject, message_type());
   const Ref object = checked(reinterpret_cast<PyObject*>(made));
   made->message = owned.release();

@@ -18,13 +18,12 @@
 namespace interpool {
 namespace {
 
-std::atomic<bool> late{false};
+std::atomic<bool> has_deferred{false};
 
 // load_library(path: str, mode: int) -> str
 //
-// Loads what stands for `path` in this interpreter (its private copy, or the file
-// itself when it may be shared) and returns that file's path. OSError when the
-// dynamic linker refuses.
+// Loads what stands for `path` in this interpreter: its private copy, or the file itself if it may be shared.
+// Returns that file's path. OSError if the dynamic linker refuses.
 PyObject* load_library(PyObject*, PyObject* args) {
   const char* path = nullptr;
   int mode = RTLD_NOW;
@@ -46,7 +45,7 @@ PyObject* load_library(PyObject*, PyObject* args) {
       }
     };
     // Static objects of what uses Python may call it, and expect the GIL to be held, as a stock import does.
-    // Nobody waits for a GIL with a lock that those take to register with torch.
+    // No thread waits for a GIL with a lock that those take to register with torch.
     if (shared) {
       without_gil(open);
     } else {
@@ -106,15 +105,15 @@ PyObject* repeat_registrations(PyObject*, PyObject* given) {
   Py_RETURN_NONE;
 }
 
-// register_late(late: bool) -> None
+// register_deferred(deferred: bool) -> None
 //
-// Whether a kernel that torch misses in this interpreter may be one that was left for later.
-PyObject* register_late(PyObject*, PyObject* given) {
+// Whether a kernel that torch misses in this interpreter may be one whose import is deferred.
+PyObject* register_deferred(PyObject*, PyObject* given) {
   const int truth = PyObject_IsTrue(given);
   if (truth < 0) {
     return nullptr;
   }
-  late = truth != 0;
+  has_deferred = truth != 0;
   Py_RETURN_NONE;
 }
 
@@ -142,7 +141,7 @@ PyMethodDef library_methods[] = {
     {"notes_folder", guarded<notes_folder>, METH_NOARGS, "notes_folder() -> str"},
     {"noted_registrations", guarded<noted_registrations>, METH_NOARGS, "noted_registrations() -> str"},
     {"repeat_registrations", guarded<repeat_registrations>, METH_O, "repeat_registrations(note) -> None"},
-    {"register_late", guarded<register_late>, METH_O, "register_late(late) -> None"},
+    {"register_deferred", guarded<register_deferred>, METH_O, "register_deferred(deferred) -> None"},
     {"module_source", guarded<module_source>, METH_VARARGS, "module_source(name) -> (text, package) or None"},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -153,8 +152,8 @@ PyMethodDef* library_functions() {
   return library_methods;
 }
 
-bool registers_late() {
-  return late;
+bool registers_deferred() {
+  return has_deferred;
 }
 
 }  // namespace interpool

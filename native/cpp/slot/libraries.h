@@ -3,7 +3,7 @@
 
 namespace interpool {
 
-// Whether Python has said that it left for later what registers kernels with torch. Any thread.
-bool registers_late();
+// Whether Python has deferred imports that register kernels with torch. Any thread.
+bool registers_deferred();
 
 }  // namespace interpool

@@ -13,9 +13,9 @@ namespace interpool {
 // One per interpreter, since each has its own copy of this library. `mutex_`
 // guards all state and is a leaf lock: nothing is called while it is held.
 //
-// What is released may run a model's code (`__del__`), which may wait for anything. So there is a
-// spare thread: if one piece of work takes the main thread longer than a second, the spare does
-// what is queued behind it. If that lasts, too, the rest waits for one of the two.
+// What is released may run a model's code (`__del__`), which may wait for anything. So there is a spare
+// thread. If one piece of work takes the main thread longer than a second, the spare does what is queued
+// behind it. If that lasts, too, the rest waits for one of the two.
 class MainThread {
  public:
   // Never destroyed: memory may come back from static destructors.

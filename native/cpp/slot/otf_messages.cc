@@ -98,7 +98,7 @@ bool equals(PyObject* object, const char* ascii) {
   return PyUnicode_Check(object) != 0 && PyUnicode_CompareWithASCIIString(object, ascii) == 0;
 }
 
-// Thrown where TorchServe's own code is to do it.
+// Thrown if TorchServe's own code is to do it.
 struct Unusual : std::exception {};
 
 // ---- decoding -----------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class Encoder {
     Ref phrase;
   };
 
-  // By TorchServe's own objects, whose methods nobody has replaced; nullopt if they are others.
+  // From TorchServe's own objects, with TorchServe's own methods; nullopt if they are others.
   std::optional<Head> plain_head(Py_ssize_t number) {
     const Ref processors = made(PyObject_GetAttr(context_, names().request_processors));
     if (PyList_CheckExact(processors.get()) == 0 || number >= PyList_GET_SIZE(processors.get())) {
@@ -396,7 +396,7 @@ class Encoder {
     }
   }
 
-  // As TorchServe tells types apart; what is left is JSON, or a tensor.
+  // As TorchServe distinguishes types; what is left is JSON, or a tensor.
   void write_answer(PyObject* answer) {
     if (PyBytes_CheckExact(answer) != 0) {
       write_field({PyBytes_AS_STRING(answer), static_cast<size_t>(PyBytes_GET_SIZE(answer))});
@@ -513,7 +513,7 @@ Ref encoded(PyObject* const* arguments) {
       .encode(answers, request_ids, arguments[2], code);
 }
 
-// What a function for Python returns: None where TorchServe's own code is asked.
+// What a function for Python returns: None if TorchServe's own code is asked.
 template <typename Work>
 PyObject* unless_unusual(const Work& work) {
   try {

@@ -116,8 +116,8 @@ inline void check(int status) {
   }
 }
 
-// The same for functions that Python calls: the Python exception stays pending, and what is thrown ends
-// in the function itself, or in its `guarded`.
+// The same for functions that Python calls. The Python exception stays pending, and what is thrown ends in
+// the function itself, or in its `guarded`.
 struct PendingException : std::exception {};
 
 inline Ref made(PyObject* owned) {

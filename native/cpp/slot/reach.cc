@@ -19,7 +19,7 @@ constexpr std::string_view kLoader = "FileLoader";  // ends the names of those t
 
 enum class Owner : uint8_t { kEnvironment, kModel, kKeeper };
 
-// Memory that goes back to the system at once: of what is freed to malloc, a pool's process keeps some for
+// Memory that goes back to the system at once. Of what is freed to malloc, a pool's process keeps some for
 // the next call (core/allocator.h).
 template <typename Item>
 struct Mapped {
@@ -140,7 +140,7 @@ class Walk {
   }
 
   void run(PyObject* namespaces) {
-    // All names first: what stands under one is told by it.
+    // All names first: what stands under one is reported by it.
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); ++i) {
       met_.add(PyList_GET_ITEM(namespaces, i));
     }
@@ -318,7 +318,7 @@ class Walk {
         return Owner::kKeeper;
       }
     }
-    // Of functions the globals themselves tell: two modules may have one name.
+    // Of functions the globals themselves decide: two modules may have one name.
     const bool is_models = modules_.contains(name) || modules_.contains(name.substr(0, name.find('.')));
     return of_class && is_models ? Owner::kModel : Owner::kEnvironment;
   }

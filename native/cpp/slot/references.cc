@@ -78,8 +78,8 @@ int count_once(PyObject* object, void* argument) {
   }
 }
 
-// Whether all references to an object are known. C++ has one, together, where something else
-// than the object refers to what it wraps (c10/util/intrusive_ptr.h).
+// Whether all references to an object are known. C++ has one, together, if something else than the object
+// refers to what it wraps (c10/util/intrusive_ptr.h).
 bool wrapper_is_known(const Survey& survey, PyObject* object, bool also_in_cpp) {
   const Wrapper& wrapper = survey.wrappers.at(object);
   return Py_REFCNT(object) == wrapper.from_containers + (wrapper.in_heap ? 1 : 0) + (also_in_cpp ? 1 : 0);

@@ -11,11 +11,11 @@
 
 namespace interpool {
 
-// A storage of tensors that Python's garbage collector knows, and whether nobody but them can
-// reach its memory: each reference to it is a tensor's, or its Python wrapper's; each to those
-// tensors is their Python object's, or a view's that is known, too; and each to these objects
-// stands in a container that the collector knows. Others are numpy arrays, capsules of DLPack,
-// tensors that C++ keeps, variables of functions that run: each may have the memory's address.
+// A storage of tensors that Python's garbage collector knows, and whether only they can reach its memory.
+// That is so if each reference to it is a tensor's, or its Python wrapper's. Each reference to those tensors
+// is their Python object's, or a known view's. Each reference to these objects stands in a container that the
+// collector knows. Others are numpy arrays, capsules of DLPack, tensors that C++ keeps, variables of
+// functions that run: each may have the memory's address.
 using StorageOwners = std::unordered_map<c10::StorageImpl*, bool>;
 
 // Those storages that are `wanted`. Of those in `held`, the caller has one reference. Needs the GIL, and

@@ -199,8 +199,8 @@ class Move {
   Services& services_;
   const SharingRequest& request_;
   Sharing result_;
-  // One for each part and each call: nobody else has written to it, and no two models in an
-  // interpreter have it in common.
+  // One for each part and each call: no other code has written to it, and no two models in an interpreter
+  // have it in common.
   std::map<const SharedPart*, std::shared_ptr<PartMapping>> mappings_;
   std::vector<Moving> moving_;
 };

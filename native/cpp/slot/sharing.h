@@ -8,11 +8,11 @@ namespace interpool {
 // share_storages(key: str, tensors: list[Tensor] | None, excluded: list[int], at_least: int,
 //                tick: Callable[[], object]) -> (storages, bytes, private storages, private bytes)
 //
-// Moves the memory of `tensors`, whose addresses have no other user, or if it is None of all tensors in here
-// of which that is true, to memory that other interpreters map, too, if its contents are what they have
+// Moves the memory of `tensors`, or if it is None of all tensors in here, to memory that other interpreters
+// map, too. It moves memory whose addresses have no other user, if its contents are what the others have
 // under the same key. Left out are storages with fewer bytes than `at_least`, and those whose StorageImpl's
 // address is in `excluded`. `tick` is called now and then while another interpreter is waited for, so that
-// the caller can be interrupted. OSError when there is no memory: nothing has been moved then.
+// the caller can be interrupted. OSError if there is no memory: nothing has been moved then.
 //
 // Needs the GIL, and releases it while another interpreter is waited for, and while memory is freed. It is
 // held while memory is read, as a thread of the model's could free that. What it has found out before it

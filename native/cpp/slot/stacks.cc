@@ -19,9 +19,9 @@ std::string text_attribute(PyObject* object, const char* name) {
   return to_utf8(value.get());
 }
 
-// What threading calls it, for a thread that threading has heard of: one that Python started in here.
-// The name that it makes up for another ("Dummy-1") may be that of an earlier thread with the same
-// ident, and the host knows a better one.
+// What threading calls it, for a thread that threading has heard of: one that Python started in here. The
+// name that it makes up for another ("Dummy-1") may be that of an earlier thread with the same ident. The
+// host knows a better one.
 std::string name_of_thread(PyObject* active, unsigned long ident) {
   const Ref key = steal(PyLong_FromUnsignedLong(ident));
   PyObject* known = active != nullptr && key ? PyDict_GetItemWithError(active, key.get()) : nullptr;

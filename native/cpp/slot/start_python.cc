@@ -41,7 +41,7 @@ void initialise_python(const StartOptions& options) {
   config.pathconfig_warnings = 0;
   ok(PyConfig_SetBytesString(&config, &config.executable, options.executable.c_str()), &config);
   ok(PyConfig_SetBytesString(&config, &config.program_name, options.executable.c_str()), &config);
-  if (!options.home.empty()) {  // whatever PYTHONHOME says
+  if (!options.home.empty()) {  // instead of PYTHONHOME
     ok(PyConfig_SetBytesString(&config, &config.home, options.home.c_str()), &config);
   }
   config.module_search_paths_set = 1;
@@ -70,7 +70,7 @@ void run_loader(const StartOptions& options) {
   checked(PyImport_ExecCodeModuleEx(guest::kLoaderModule, code.get(), options.loader.c_str()));
 }
 
-void tell_usual_flags() {
+void set_usual_flags() {
   const Ref sys = checked(PyImport_ImportModule("sys"));
   const Ref flags = checked(PyObject_GetAttrString(sys.get(), "flags"));
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(flags.get()));

@@ -13,9 +13,9 @@ void initialise_python(const StartOptions& options);
 // InterpreterStartError, RemoteError.
 void run_loader(const StartOptions& options);
 
-// How this Python was started concerns no other program: those that are started from in here
+// How this Python was started concerns no other program. Those that are started from in here
 // (multiprocessing, joblib) get the flags in sys.flags, and need their site-packages. So these become what a
 // program's usually are. Throws RemoteError.
-void tell_usual_flags();
+void set_usual_flags();
 
 }  // namespace interpool

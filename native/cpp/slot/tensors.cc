@@ -23,9 +23,9 @@ namespace {
 // What keeps a storage's memory alive.
 using Owner = std::shared_ptr<void>;
 
-// The deleter of every storage whose memory has crossed, in or out; its context is
-// an Owner. c10's own refcounted deleter will not do: it decrements and then looks
-// at the count again, so two threads that release at once may both free.
+// The deleter of every storage whose memory has crossed, in or out; its context is an Owner. c10's own
+// refcounted deleter will not do. It decrements and then looks at the count again, so two threads that
+// release at once may both free.
 void drop_owner(void* context) {
   delete static_cast<Owner*>(context);
 }

@@ -38,9 +38,9 @@ CallerModes modes_of_thread();
 // Gives them to the calling thread, whose state is fresh; null: leaves it so.
 void set_modes(const CallerModes& modes);
 
-// Is all but the modes what a new thread has? Then there is no Python object in the state, and three
-// calls replace two copies of it: clear_modes() gives the thread a new thread's modes, restore_modes() those
-// that modes_of_thread() has found on this very thread.
+// Is all but the modes what a new thread has? Then there is no Python object in the state, and three calls
+// replace two copies of it. clear_modes() gives the thread a new thread's modes. restore_modes() gives it
+// those that modes_of_thread() has found on this very thread.
 bool is_fresh_but_for_modes();
 void clear_modes();
 void restore_modes(const Modes& modes);

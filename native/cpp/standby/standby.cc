@@ -2,10 +2,9 @@
 // end and does what the shim would do then. A Python that waits holds 3 MB, this program a
 // tenth of that, and there is one for each worker.
 //
-// Its last argument is FD:INODE:CTIME_NS:PATH: the connection to the pool host, and which
-// file, by that name, TorchServe's socket is. INODE is 0 where there is none. The arguments
-// before it are the shim's own, for those who look at processes. How the next host is started
-// when this one dies stands in the environment.
+// Its last argument is FD:INODE:CTIME_NS:PATH: the connection to the pool host, and which file, by that name,
+// TorchServe's socket is. INODE is 0 if there is none. The arguments before it are the shim's own, for those
+// who look at processes. How the next host is started when this one dies stands in the environment.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/file.h>
@@ -48,7 +47,7 @@ constexpr int kLock = 3;  // the descriptor that the host has the lock as
 // one.
 constexpr int kPatienceMs = 2000;
 
-// How the next host is started: the lock's path, the log's, the command. Empty where nothing is said of it.
+// How the next host is started: the lock's path, the log's, the command. Empty if nothing is said of it.
 std::vector<char*> next_host() {
   std::vector<char*> words;
   for (char* at = std::getenv(kSuccessor); at != nullptr;) {

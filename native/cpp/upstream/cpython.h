@@ -8,9 +8,9 @@
 
 namespace interpool {
 
-// The head of every object: a reference count and the type. Read without any GIL: an object's
-// type pointer does not change while somebody owns a reference to it, except between heap types
-// of one interpreter, which share their owner. layout_checks.cc holds it against Python.h.
+// The head of every object: a reference count and the type. Read without any GIL: an object's type pointer
+// does not change while a reference to it is owned. The exception is a change between heap types of one
+// interpreter, which share their owner. layout_checks.cc holds it against Python.h.
 struct ObjectHead {
   intptr_t refcount;
   const ObjectHead* type;

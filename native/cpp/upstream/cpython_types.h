@@ -7,14 +7,14 @@
 
 namespace interpool {
 
-// os.environ's class, and where it keeps encoded names and values; what json.loads decodes by, and the
+// os.environ's class, and its attributes for encoded names and values; what json.loads decodes by, and the
 // function that this asks. native/upstream/cpython_private.py checks them.
 inline constexpr const char* kEnvironClass = "_Environ";
 inline constexpr const char* kEnvironData = "_data";
 inline constexpr const char* kJsonDecoder = "_default_decoder";
 inline constexpr const char* kJsonScanner = "scan_once";
 
-// A number that a type never has again once anything of it or of its bases has changed; 0: it has none, until
+// A number that a type never has again once anything of it or of its bases has changed. 0: it has none, until
 // an attribute of it is looked up. From 3.13 on no flag says whether it has one.
 inline unsigned version_of(PyTypeObject* type) {
   return PY_VERSION_HEX >= 0x030D0000 || PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) != 0

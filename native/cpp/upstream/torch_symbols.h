@@ -57,13 +57,13 @@ using DefineOperator = torch::Library& (*)(torch::Library*, c10::FunctionSchema&
 using ImplementOperator = torch::Library& (*)(torch::Library*, const char*, torch::CppFunction&&,
                                               torch::_RegisterOrVerify);
 using AddFallback = torch::Library& (*)(torch::Library*, torch::CppFunction&&);
-// One kernel for each instruction set; the header shows them to nobody but libtorch's own code.
+// One kernel for each instruction set; the header shows them only to libtorch's own code.
 using KernelOfStub = void* (*)(at::native::DispatchStubImpl*, c10::DeviceType, void* plain, void* avx512,
                                void* avx2);
 
-// Defined by the interposer under these very names, which have to be literals (asm labels): the
-// two forms of a constructor (C1: of the whole object, C2: of a base), and a function whose
-// header needs Python, or shows it otherwise than it is.
+// Defined by the interposer under these very names, which have to be literals (asm labels). They are the two
+// forms of a constructor (C1: of the whole object, C2: of a base), and functions whose header needs Python,
+// or shows them otherwise than they are.
 #define INTERPOOL_LIBRARY(form)                                     \
   "_ZN5torch7Library" form                                          \
   "ENS0_4KindENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE" \
@@ -257,7 +257,7 @@ INTERPOOL_PUBLIC TorchPythonSymbols torch_python_symbols(void* library);
 // The problems of both tables together.
 INTERPOOL_PUBLIC std::vector<std::string> torch_symbol_problems(const LibraryOf& library_of);
 
-// The same, of the torch that this process has imported, for `interpool doctor`: calls `report` for each
+// The same, of the torch that this process has imported, for `interpool doctor`. Calls `report` for each
 // problem, and returns how many rows there are. native/upstream/torch_symbols.py calls it.
 extern "C" INTERPOOL_PUBLIC size_t interpool_torch_symbol_problems(void (*report)(const char* problem));
 

@@ -7,8 +7,8 @@ namespace interpool {
 // What Library says of where a registration was made is this and FILE:LINE.
 inline constexpr const char* kRegisteredAt = "registered at ";
 
-// What torch::RegisterOperators, the API before TORCH_LIBRARY, registers: it calls the
-// dispatcher itself, in every copy of a library, and says no more than this of where.
+// What torch::RegisterOperators, the API before TORCH_LIBRARY, registers. It calls the dispatcher itself, in
+// every copy of a library, and says no more than this of the place.
 inline constexpr const char* kRegisterOperators = "registered by RegisterOperators";
 
 // Part of the class's name whose kernels call Python.
@@ -31,7 +31,7 @@ inline constexpr const char* kTorchPython = "libtorch_python.so";
 // A name that every libtorch_python defines.
 inline constexpr const char* kTorchPythonClass = "THPVariableClass";
 
-// Of libtorch, whatever of it is loaded: these use settings of the process.
+// Of libtorch, as far as it is loaded: these use settings of the process.
 inline constexpr const char* kCudaLinalg = "libtorch_cuda_linalg.so";
 inline constexpr const char* kLibtorch[] = {kC10, kTorchCpu, "libtorch_cuda.so", kCudaLinalg};
 

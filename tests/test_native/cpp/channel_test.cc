@@ -195,7 +195,7 @@ TEST_F(ChannelTest, GivesEachOfManyItsOwnAnswersBesideOthers) {
     channels.push_back(open("w" + std::to_string(i), "model-" + std::to_string(i % 3)));
   }
   std::atomic<bool> over{false};
-  std::thread others([&] {  // leases that nobody asks by a channel, and changes of shares
+  std::thread others([&] {  // leases that no channel asks for, and changes of shares
     for (int64_t i = 0; !over; ++i) {
       Interpreter& leased = pool_->acquire("other", std::nullopt);
       pool_->set_share("model-0", 1 + i % 2);

@@ -57,14 +57,14 @@ class ConnectionTest : public ::testing::Test {
                   });
     }
   }
-  // How many connections have told their end.
+  // How many connections have reported their end.
   uint64_t ended() {
     pollfd ready{done_, POLLIN, 0};
     uint64_t count = 0;
     if (::poll(&ready, 1, 0) == 1) {
       EXPECT_EQ(::read(done_, &count, sizeof count), static_cast<ssize_t>(sizeof count));
     }
-    return told_ += count;
+    return ended_ += count;
   }
   size_t leased() const {
     size_t count = 0;
@@ -79,7 +79,7 @@ class ConnectionTest : public ::testing::Test {
   Fakes fakes_;
   std::shared_ptr<Pool> pool_;
   const int done_;
-  uint64_t told_ = 0;
+  uint64_t ended_ = 0;
   std::mutex mutex_;  // guards connections_
   std::vector<std::shared_ptr<Connection>> connections_;
 };
@@ -175,7 +175,7 @@ TEST_F(ConnectionTest, LetsARunningCallFinishWhenItIsClosed) {
   expect_nothing_held();
 }
 
-TEST_F(ConnectionTest, TellsItsEndAlsoWhenThereIsNoMemoryToLetItsServiceGo) {
+TEST_F(ConnectionTest, ReportsItsEndAlsoIfThereIsNoMemoryToLetItsServiceGo) {
   SocketPair pair;
   const auto connection = serve(pair, /*pinned=*/true);
   const std::string message = otf::load("m");
@@ -261,8 +261,9 @@ TEST_F(ConnectionTest, FailsWhatWasAnsweredOnAConnectionThatHasEnded) {
   EXPECT_NE(other.read(size).find("ask again"), std::string::npos);
   EXPECT_EQ(other.read(9), otf::integer(-1) + otf::integer(200) + "!");
   EXPECT_EQ(calls, 4);
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("interpool: model: TorchServe has sent on"),
-            std::string::npos);
+  EXPECT_NE(
+      ::testing::internal::GetCapturedStderr().find("interpool: model: TorchServe has repeated requests"),
+      std::string::npos);
 }
 
 TEST_F(ConnectionTest, AnswersAgainWhatItAnsweredItself) {

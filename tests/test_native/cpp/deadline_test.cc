@@ -15,7 +15,7 @@ namespace {
 
 using Interruption = Interpreter::Interruption;
 
-// Blocks whoever waits until it is opened, at the latest when the test ends.
+// Blocks threads that wait until it is opened, at the latest when the test ends.
 class Gate {
  public:
   ~Gate() { open(); }
@@ -94,9 +94,9 @@ TEST_P(DeadlineTest, RunsTheCallsOfManyOneAfterAnother) {
 TEST_P(DeadlineTest, GoesOnAfterACallThatComesBackWhenItIsInterrupted) {
   Gate* gate = nullptr;
   std::vector<std::thread> tellers;  // as an interpreter's main thread
-  fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Told& told) {
-    tellers.emplace_back([gate, told] {
-      told({" in some line", true});
+  fake_.on_interrupt = [&](uint64_t, const FakeInterpreter::Report& report) {
+    tellers.emplace_back([gate, report] {
+      report({" in some line", true});
       gate->open();
     });
   };

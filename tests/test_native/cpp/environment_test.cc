@@ -1,4 +1,4 @@
-// The process's environment, changed by interpreters and read by whoever wants to, without a lock.
+// The process's environment, changed by interpreters and read by any code, without a lock.
 #include "interpose/environment.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::string value_of(const std::string& name) {
   return value != nullptr ? value : "(none)";
 }
 
-// As C libraries walk it: whoever changes it meanwhile.
+// As C libraries walk it, while other threads change it.
 template <typename Each>
 void each_entry(const Each& each) {
   for (char** at = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);; ++at) {
@@ -137,7 +137,7 @@ TEST_F(EnvironmentTest, IsNoLongerThanItsVariablesEverWere) {
   }
 }
 
-// Whoever was about to change it is not in the child, and holds nothing there.
+// A thread that was about to change it is not in the child, and holds nothing there.
 TEST_F(EnvironmentTest, IsChangedInChildrenThatWereForkedMeanwhile) {
   constexpr int kWriters = 2;
   std::atomic<bool> over{false};
@@ -179,7 +179,7 @@ TEST_F(EnvironmentTest, IsReadWholeWhileItIsChanged) {
         } else {
           const std::string value(static_cast<size_t>(chance.number(1, 60)), letter);
           ip_setenv(name.c_str(), value.c_str(), 1);
-          EXPECT_EQ(value_of(name), value);  // nobody else's
+          EXPECT_EQ(value_of(name), value);  // no other's
         }
       }
       --writing;

@@ -16,7 +16,7 @@ namespace {
 
 // ---- the order, on a clock of the test's own -----------------------------------------------------
 
-bool anybody(const FairQueue::Flow& /*flow*/) {
+bool any_flow(const FairQueue::Flow& /*flow*/) {
   return true;
 }
 
@@ -64,7 +64,7 @@ class Simulation {
   };
   void fill() {
     while (running_.size() < places_) {
-      FairQueue::Flow* next = queue_.next(now_, anybody);
+      FairQueue::Flow* next = queue_.next(now_, any_flow);
       if (next == nullptr) return;
       FairQueue::Waiter& waiter = *next->waiters.front();
       queue_.begin(*next, now_);
@@ -92,14 +92,14 @@ TEST(FairQueue, GivesModelsEqualTimeHoweverManyWorkersAndHoweverLongTheirCalls) 
   for (const char* model : {"many", "few", "long"}) EXPECT_NEAR(all.served(model), 200, 5) << model;
 }
 
-TEST(FairQueue, LetsNobodySaveUpTheTimeThatHeDidNotWant) {
+TEST(FairQueue, LetsNoModelSaveUpTimeThatItDidNotUse) {
   Simulation all(1);
   all.greedy("early", 4, 0.1);
   all.run(all.now() + 100);
   const double before = all.served("early");
-  all.greedy("late", 4, 0.1);
+  all.greedy("newcomer", 4, 0.1);
   all.run(all.now() + 10);
-  EXPECT_NEAR(all.served("late"), 5, 0.5);
+  EXPECT_NEAR(all.served("newcomer"), 5, 0.5);
   EXPECT_NEAR(all.served("early") - before, 5, 0.5);
 }
 
@@ -114,14 +114,14 @@ TEST(FairQueue, ServesAModelThatComesBackBeforeThoseThatNeverLeft) {
   queue.wait(only, 21);
   EXPECT_TRUE(queue.is_behind(quiet, 21));
   EXPECT_FALSE(queue.is_behind(greedy, 21));
-  EXPECT_EQ(queue.next(21.5, anybody), &quiet);
+  EXPECT_EQ(queue.next(21.5, any_flow), &quiet);
   EXPECT_EQ(queue.next(21.5, [&](const FairQueue::Flow& flow) { return &flow != &quiet; }), &greedy);
   queue.stop_waiting(only);
   queue.stop_waiting(ninth);
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(FairQueue, KnowsWhoIsBehindWhileOthersCallsAreLong) {
+TEST(FairQueue, KnowsWhichFlowIsBehindWhileOthersCallsAreLong) {
   FairQueue queue;
   FairQueue::Flow& greedy = queue.flow("greedy");
   queue.begin(greedy, 100);
@@ -137,11 +137,11 @@ TEST(FairQueue, KnowsWhoIsBehindWhileOthersCallsAreLong) {
   queue.end(quiet, 106, 112);
   EXPECT_FALSE(queue.is_behind(quiet, 112));  // it has one
   queue.end(quiet, 107, 112);
-  EXPECT_FALSE(queue.is_behind(quiet, 112));  // two at once, where the greedy one had one
+  EXPECT_FALSE(queue.is_behind(quiet, 112));  // two at once, while the greedy one had one
   queue.stop_waiting(second);
 }
 
-TEST(FairQueue, HasHardlyAnybodyBehindAmongEquals) {
+TEST(FairQueue, HasHardlyAFlowBehindAmongEquals) {
   Simulation all(2);
   for (int i = 0; i < 8; ++i) all.greedy("model " + std::to_string(i), 1, 0.2 + 0.03 * i);
   all.run(all.now() + 5);
@@ -172,7 +172,7 @@ TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
 
 // ---- the pool ------------------------------------------------------------------------------------
 
-// Leases one, for a model, on a thread of its own, and computes, or sleeps, until told.
+// Leases one, for a model, on a thread of its own, and computes, or sleeps, until it is stopped.
 class Lessee {
  public:
   Lessee(Pool& pool, std::string model, bool sleeps = false)
@@ -355,7 +355,7 @@ TEST(Fairness, TheReserveIsThereAtOnceTheNextTime) {
   EXPECT_EQ(having(greedy), 1U);
 }
 
-TEST(Fairness, WhereThereAreOtherModelsTheReserveIsStartedBeforeOneComes) {
+TEST(Fairness, WithOtherModelsTheReserveIsStartedBeforeOneComes) {
   const Growing pool(1, 3);
   pool->release(pool->acquire("quiet", 0.0));
   Lessees greedy;
@@ -412,7 +412,7 @@ TEST(Fairness, AModelThatCameLaterGetsOneOfThoseThatThePoolGrewBy) {
   EXPECT_EQ(having(greedy), 3U);  // with the one that ended
 }
 
-TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
+TEST(Fairness, AnUnneededReserveIsParked) {
   const Growing pool(1, 3, 0.1);
   {
     Lessees greedy;
@@ -420,7 +420,7 @@ TEST(Fairness, AReserveThatNobodyNeedsIsParked) {
     pool->release(pool->acquire("quiet", std::nullopt));
     EXPECT_EQ(pool->size(), 2U);
     std::this_thread::sleep_for(300ms);
-    EXPECT_EQ(pool->size(), 2U);  // somebody waits: another model may come
+    EXPECT_EQ(pool->size(), 2U);  // a caller waits: another model may come
   }
   EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
   Lessees greedy;
@@ -439,7 +439,7 @@ class Listener final : public LeaseListener {
   std::atomic<Interpreter*> heard_{nullptr};
 };
 
-TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
+TEST(Fairness, AModelThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   const Growing pool(8, 9);
   Lessees early;
   for (int i = 0; i < 8; ++i) add(early, *pool, "ahead", /*sleeps=*/true);
@@ -450,7 +450,7 @@ TEST(Fairness, OneThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   std::this_thread::sleep_for(300ms);  // in which one gets eight times as much as the other
   for (const auto& one : early) one->let_go();
   early.clear();
-  // All that may be leased to whoever comes is: the free one is kept for those that have had less.
+  // All that any caller may lease are leased: the free one is kept for those that have had less.
   for (int i = 0; i < 7; ++i) add(rest, *pool, "other " + std::to_string(i), /*sleeps=*/true);
   ASSERT_EQ(having(rest), 8U);
   EXPECT_THROW(pool->acquire("ahead", 0.0), LeaseTimeoutError);

@@ -1,5 +1,5 @@
 // Code that lies in an interpreter's private copy of a library, as its SONAME says: what the interposer does
-// for whoever called it. Compiled so that each call returns here.
+// for its caller. Compiled so that each call returns here.
 #include <fcntl.h>
 
 extern "C" {

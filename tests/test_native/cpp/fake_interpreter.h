@@ -1,8 +1,8 @@
 // An interpreter without Python, for tests of what stands on the pool's side of the seam.
 //
-// It has a GIL and objects, and checks what the seam asks of its callers: who does not hold the
-// GIL gets nothing, nobody holds two, and each object is released once, before its interpreter goes. A
-// breach aborts.
+// It has a GIL and objects, and checks what the seam asks of its callers. A thread that does not hold the GIL
+// gets nothing, and no thread holds two. Each object is released once, before its interpreter goes. A breach
+// aborts.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ namespace interpool::testing {
 // Of interpreters, by this thread: at most one.
 inline thread_local int gils_held = 0;
 
-// What this thread calls in; any pointer will do, as nobody looks into it.
+// What this thread calls in; any pointer will do, as no code looks into it.
 inline thread_local CallerModes modes_here;
 
 class FakeInterpreter final : public Interpreter {
@@ -49,7 +49,7 @@ class FakeInterpreter final : public Interpreter {
     }
     wake_.notify_all();
     main_thread_.join();
-    demand(closed_ || objects_.empty(), "objects are left that nobody has released");
+    demand(closed_ || objects_.empty(), "objects are left that were not released");
     for (Object* object : objects_) {
       delete object;
     }
@@ -57,7 +57,7 @@ class FakeInterpreter final : public Interpreter {
   FakeInterpreter(const FakeInterpreter&) = delete;
   FakeInterpreter& operator=(const FakeInterpreter&) = delete;
 
-  // Before anybody uses it: what `global(module, name)` gives.
+  // Before a pool uses it: what `global(module, name)` gives.
   void define(const std::string& module, const std::string& name, Function function) {
     functions_[{module, name}] = std::move(function);
   }
@@ -72,7 +72,8 @@ class FakeInterpreter final : public Interpreter {
   }
   int visits() const { return visits_.load(); }
 
-  // Models that it was told to forget, each with whether it is gone everywhere. To be read when nobody tells.
+  // Models that it had to forget, each with whether it is gone everywhere. Read it when no model is
+  // forgotten.
   std::vector<std::pair<std::string, bool>> forgotten;
 
   int id() const override { return id_; }
@@ -147,12 +148,12 @@ class FakeInterpreter final : public Interpreter {
   }
   Answer answer(void* service, const Message& message) override {
     const Object& answering = object(service);
-    const std::vector<Value>& told = answering.value.as<List>().items;
-    return services_.at(answering.function)(told[0].as<std::string>(), told[1].as<std::string>(),
+    const std::vector<Value>& given = answering.value.as<List>().items;
+    return services_.at(answering.function)(given[0].as<std::string>(), given[1].as<std::string>(),
                                             std::string(message.bytes));
   }
 
-  // What a test has put here is called when a lease begins. Before anybody uses it.
+  // What a test has put here is called when a lease begins. Before a pool uses it.
   std::function<void(const std::string& model)> on_lease = [](const std::string&) {};
   void begin_lease(const std::string& model) override { on_lease(model); }
   void forget_model(const std::string& model, bool everywhere) noexcept override {
@@ -162,13 +163,13 @@ class FakeInterpreter final : public Interpreter {
   std::string label(void* of) override { return object(of).function.second; }
   Value stacks() override { return List{}; }
 
-  // It runs no Python that could be interrupted: what a test has put here is called. Before anybody uses it.
-  using Told = std::function<void(Interruption)>;
-  std::function<void(uint64_t call, Told told)> on_interrupt = [](uint64_t, const Told&) {};
+  // It runs no Python that could be interrupted: what a test has put here is called. Before a pool uses it.
+  using Report = std::function<void(Interruption)>;
+  std::function<void(uint64_t call, Report report)> on_interrupt = [](uint64_t, const Report&) {};
 
   void begin_interruptible(uint64_t /*call*/, bool /*shielded*/) override { demand_gil(); }
   void end_interruptible(uint64_t /*call*/) noexcept override { demand_gil(); }
-  void interrupt(uint64_t call, Told told) override { on_interrupt(call, std::move(told)); }
+  void interrupt(uint64_t call, Report report) override { on_interrupt(call, std::move(report)); }
   bool wants_to_retire() const noexcept override { return false; }
   // For whom it is claimed. For the thread that has leased it.
   std::optional<std::string> claim = std::nullopt;

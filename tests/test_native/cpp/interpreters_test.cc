@@ -99,7 +99,7 @@ TEST_F(InterpretersTest, AnnouncedAgainReplaceTheirRoute) {
   add_route(route<kFirst>(stranger_));
   EXPECT_EQ(owner(stranger_.object), kFirst);
   EXPECT_EQ(owner_of(first_.object.as_python()), nullptr);
-  EXPECT_EQ(before->type_type, &first_.type);  // whoever read it before may still use it
+  EXPECT_EQ(before->type_type, &first_.type);  // a thread that read it before may still use it
 }
 
 TEST_F(InterpretersTest, AreTheOneEnteredForTheThreadThatDid) {
@@ -153,7 +153,7 @@ TEST_F(InterpretersTest, AreNotAskedForThreadsThatWereStartedInOne) {
   }
   enter_interpreter(kNone);
   EXPECT_EQ(current_interpreter(), kNone);
-  EXPECT_GE(asked.exchange(0), 2 * 190);  // of a thread of nobody's, all are
+  EXPECT_GE(asked.exchange(0), 2 * 190);  // for a thread of no interpreter's, all are
   enter_interpreter(kSecond);
   pthread_t thread{};
   const auto work = [](void* object) -> void* {
@@ -201,26 +201,26 @@ void* wait_and_exit(void*) {
 
 TEST_F(InterpretersTest, HaveThreadsAtWorkThatWereStartedInThemUntilTheyEnd) {
   enter_interpreter(kFirst);
-  EXPECT_FALSE(anybody_at_work(kFirst));
+  EXPECT_FALSE(is_at_work(kFirst));
   for (void* (*const function)(void*) : {&wait_and_return, &wait_and_exit}) {
     std::latch open(1);
     ending = &open;
     pthread_t thread{};
     ASSERT_EQ(ip_pthread_create(&thread, nullptr, function, nullptr), 0);
-    EXPECT_TRUE(anybody_at_work(kFirst));
-    EXPECT_FALSE(anybody_at_work(kSecond));
+    EXPECT_TRUE(is_at_work(kFirst));
+    EXPECT_FALSE(is_at_work(kSecond));
     open.count_down();
     ASSERT_EQ(pthread_join(thread, nullptr), 0);
-    EXPECT_FALSE(anybody_at_work(kFirst));
+    EXPECT_FALSE(is_at_work(kFirst));
   }
   std::latch open(1);
   ending = &open;
   std::thread thread;
   ip_start_thread(&thread, std::make_unique<Waits>(), nullptr);
-  EXPECT_TRUE(anybody_at_work(kFirst));
+  EXPECT_TRUE(is_at_work(kFirst));
   open.count_down();
   thread.join();
-  EXPECT_FALSE(anybody_at_work(kFirst));
+  EXPECT_FALSE(is_at_work(kFirst));
 }
 
 TEST_F(InterpretersTest, HaveNoThreadsAtWorkThatDidNotStart) {
@@ -231,7 +231,7 @@ TEST_F(InterpretersTest, HaveNoThreadsAtWorkThatDidNotStart) {
   pthread_t thread{};
   EXPECT_NE(ip_pthread_create(&thread, &too_large, &wait_and_return, nullptr), 0);
   pthread_attr_destroy(&too_large);
-  EXPECT_FALSE(anybody_at_work(kFirst));
+  EXPECT_FALSE(is_at_work(kFirst));
 }
 
 TEST_F(InterpretersTest, AreFoundWhileOthersAreAnnounced) {

@@ -12,7 +12,7 @@ namespace interpool::testing {
 namespace {
 
 // One for the process. In one test, as it is started and closed once.
-TEST(MainThreadTest, DoesWhatIsLeftToItWhateverHoldsItUp) {
+TEST(MainThreadTest, DoesWhatIsLeftToItEvenIfAPieceLasts) {
   MainThread& thread = MainThread::get();
   EXPECT_FALSE(MainThread::is_here());
   std::thread::id main;
@@ -32,7 +32,7 @@ TEST(MainThreadTest, DoesWhatIsLeftToItWhateverHoldsItUp) {
   }
   ASSERT_TRUE(eventually([&] { return count == 100; }));
 
-  // What work throws is told, and ends nothing.
+  // What work throws is reported, and ends nothing.
   ::testing::internal::CaptureStderr();
   thread.run_later([] { throw std::runtime_error("of the work's"); });
   thread.run_later([&] { ++count; });

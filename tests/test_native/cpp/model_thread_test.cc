@@ -83,7 +83,7 @@ TEST_F(ModelThreadTest, HandsOverWhatWorkThrowsAndGoesOn) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(ModelThreadTest, TellsWhatPostedWorkThrowsAndGoesOn) {
+TEST_F(ModelThreadTest, ReportsWhatPostedWorkThrowsAndGoesOn) {
   const auto thread = ModelThread::of(fakes_[0], "m");
   ::testing::internal::CaptureStderr();
   thread->post([] { throw std::runtime_error("of the work's"); });
@@ -105,7 +105,7 @@ TEST_F(ModelThreadTest, IsOneForAllWhoAskForItAtOnceAndTheOthersEnd) {
     const std::set<int> now = model_threads();
     return std::includes(before.begin(), before.end(), now.begin(), now.end());
   })) << model_threads().size()
-      << " model threads are left, where there were " << before.size();
+      << " model threads are left, and before there were " << before.size();
 }
 
 TEST_F(ModelThreadTest, EndsWhenItIsForgottenAfterWhatItWasGiven) {

@@ -93,7 +93,7 @@ TEST_F(MovableTest, IsAwaitedByManyAtOnceAndCancelledAtAnyTime) {
   for (Interpreter* one : all) pool_->release(*one);
 }
 
-TEST_F(MovableTest, SaysThatThePoolIsClosedToWhoAwaitsIt) {
+TEST_F(MovableTest, RaisesForItsAwaitersIfThePoolIsClosed) {
   const auto object = movable();
   std::latch ended(1);
   pool_->close();

@@ -10,7 +10,7 @@ namespace {
 
 using Turn = Once::Turn;
 
-TEST(OnceTest, WhoWaitsIsToldInTimeThatItIsStillBeingDone) {
+TEST(OnceTest, ACallerHearsInTimeThatTheWorkIsStillBeingDone) {
   Once once;
   const Once::Answer mine = once.begin("work", 0ms);
   EXPECT_EQ(mine.turn, Turn::kYours);
@@ -22,7 +22,7 @@ TEST(OnceTest, WhoWaitsIsToldInTimeThatItIsStillBeingDone) {
   EXPECT_EQ(answer.result, "");
 }
 
-TEST(OnceTest, WhoWaitsIsWokenAtOnce) {
+TEST(OnceTest, ACallerThatWaitsIsWokenAtOnce) {
   Once once;
   const Once::Answer mine = once.begin("work", 0ms);
   EXPECT_EQ(mine.turn, Turn::kYours);
@@ -34,7 +34,7 @@ TEST(OnceTest, WhoWaitsIsWokenAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, 10s);
 }
 
-TEST(OnceTest, WhoNeverEndsKeepsNobodyElseFromTheWork) {
+TEST(OnceTest, ATurnThatNeverEndsKeepsNoOtherCallerFromTheWork) {
   Once once;
   const Once::Answer lost = once.begin("work", 0ms);
   EXPECT_EQ(lost.turn, Turn::kYours);
@@ -50,7 +50,7 @@ TEST(OnceTest, WhoNeverEndsKeepsNobodyElseFromTheWork) {
 TEST(OnceTest, ATurnThatHasEndedOrPassedOnEndsNoOther) {
   Once once;
   const uint64_t first = once.begin("work", 0ms).number;
-  once.end("work", 0, std::nullopt);  // nobody's
+  once.end("work", 0, std::nullopt);  // no caller's
   EXPECT_EQ(once.begin("work", 0ms).turn, Turn::kBusy);
   const uint64_t second = once.begin("work", 0ms, 0ms).number;
   once.end("work", first, std::nullopt);

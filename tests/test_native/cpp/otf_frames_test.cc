@@ -41,7 +41,7 @@ Read read_all(const std::string& bytes) {
   return read;
 }
 
-TEST(Frames, StayWhereTheyAreAsLongAsSomebodyHasTheirMemory) {
+TEST(Frames, StayWhereTheyAreAsLongAsTheirMemoryIsHeld) {
   SocketPair pair;
   FrameReader reader(pair.theirs());
   const std::string sent[] = {otf::predict("1", "first"), otf::predict("2", "other"),
@@ -57,7 +57,7 @@ TEST(Frames, StayWhereTheyAreAsLongAsSomebodyHasTheirMemory) {
   EXPECT_EQ(reader.next().value(), sent[2]);
 }
 
-TEST(Frames, TellTheIdsOfTheirRequests) {
+TEST(Frames, NameTheirRequests) {
   SocketPair pair;
   FrameReader reader(pair.theirs());
   const std::string one = otf::predict("first", "body");
@@ -225,7 +225,7 @@ TEST(SendAll, WritesAllToADescriptorThatDoesNotBlock) {
   writer.join();
 }
 
-TEST(SendAll, TellsWhenThePeerIsGoneAndRaisesNoSignal) {
+TEST(SendAll, SaysWhenThePeerIsGoneAndRaisesNoSignal) {
   SocketPair pair;
   pair.hang_up();
   EXPECT_FALSE(send_all(pair.theirs(), "anything"));  // SIGPIPE would end this program

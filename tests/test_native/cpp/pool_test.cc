@@ -22,7 +22,7 @@ uint64_t leases_of(const Pool& pool) {
   return sum;
 }
 
-// Every interpreter can be leased: nobody lost one.
+// Every interpreter can be leased: no thread lost one.
 void expect_all_free(Pool& pool) {
   std::set<Interpreter*> all;
   for (size_t i = 0; i < pool.size(); ++i) all.insert(&pool.acquire("", 0.0));
@@ -134,13 +134,13 @@ TEST(Pool, LetsOthersWaitForNoInterpreterOfAModelsOwn) {
   thread.join();
 }
 
-TEST(Pool, SettlesAModelsCallersInItsOwnInterpreters) {
+TEST(Pool, AssignsAModelsCallersItsOwnInterpreters) {
   const GrowingPool pool(2);
   pool->isolate("vandal");
-  EXPECT_EQ(pool->settle("vandal"), 3);
-  EXPECT_EQ(pool->settle("vandal"), 4);
-  EXPECT_EQ(pool->settle("vandal"), 5);  // also beyond the minimum size
-  EXPECT_EQ(pool->settle("innocent"), 1);
+  EXPECT_EQ(pool->assign("vandal"), 3);
+  EXPECT_EQ(pool->assign("vandal"), 4);
+  EXPECT_EQ(pool->assign("vandal"), 5);  // also beyond the minimum size
+  EXPECT_EQ(pool->assign("innocent"), 1);
 }
 
 TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
@@ -156,7 +156,7 @@ TEST(Pool, ServesThoseWhoWaitInTheOrderInWhichTheyCame) {
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST(Pool, LetsNobodyOvertakeThoseWhoWait) {
+TEST(Pool, LetsNoCallerOvertakeThoseThatWait) {
   Fakes fakes(1);
   const auto shared = std::make_shared<Pool>(fakes.all());
   Pool& pool = *shared;
@@ -367,12 +367,12 @@ TEST(Pool, LosesNothingWhenItIsClosedAmongManyThreads) {
   }
 }
 
-TEST(Pool, TellsEveryInterpreterWhetherLeasedOrNot) {
+TEST(Pool, CallsAFunctionInEveryInterpreterLeasedOrNot) {
   Fakes fakes(3);
-  std::atomic<int> told{0};
+  std::atomic<int> called{0};
   for (auto& fake : fakes) {
     fake->define("module", "note", [&](const std::vector<Value>& args) {
-      told += static_cast<int>(args.at(0).as<int64_t>());
+      called += static_cast<int>(args.at(0).as<int64_t>());
       return Value();
     });
   }
@@ -380,17 +380,17 @@ TEST(Pool, TellsEveryInterpreterWhetherLeasedOrNot) {
   Pool& pool = *shared;
   pool.acquire("", 0.0);
   pool.tell_all("module", "note", 10, 20.0);
-  EXPECT_EQ(told, 30);
+  EXPECT_EQ(called, 30);
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
-TEST(Pool, TellsTheOthersWhenOneRaises) {
+TEST(Pool, CallsItInTheOthersIfOneRaises) {
   Fakes fakes(3);
-  std::atomic<int> told{0};
+  std::atomic<int> called{0};
   for (auto& fake : fakes) {
-    fake->define("module", "note", [&told, id = fake->id()](const std::vector<Value>&) -> Value {
+    fake->define("module", "note", [&called, id = fake->id()](const std::vector<Value>&) -> Value {
       if (id == 1) throw RemoteError("ValueError", "not me", "");
-      ++told;
+      ++called;
       return {};
     });
   }
@@ -399,41 +399,41 @@ TEST(Pool, TellsTheOthersWhenOneRaises) {
   ::testing::internal::CaptureStderr();
   pool.tell_all("module", "note", None{}, 20.0);
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(told, 2);
+  EXPECT_EQ(called, 2);
   EXPECT_NE(said.find("interpreter 1: ValueError: not me"), std::string::npos) << said;
   for (auto& fake : fakes) EXPECT_EQ(fake->alive(), 0U);
 }
 
-TEST(Pool, TellsTheOthersWhenOneHasNoMemory) {
-  for (const bool to_be_told : {true, false}) {
+TEST(Pool, CallsItInTheOthersIfOneHasNoMemory) {
+  for (const bool is_reached : {true, false}) {
     Fakes fakes(3);
-    std::atomic<int> told{0};
+    std::atomic<int> called{0};
     for (auto& fake : fakes) {
       fake->define("module", "note", [&, id = fake->id()](const std::vector<Value>&) -> Value {
         if (id == 2) throw std::bad_alloc();
-        ++told;
+        ++called;
         return {};
       });
     }
-    fakes[1].no_memory = !to_be_told;
+    fakes[1].no_memory = !is_reached;
     const auto pool = std::make_shared<Pool>(fakes.all());
     ::testing::internal::CaptureStderr();
     const auto before = std::chrono::steady_clock::now();
     pool->tell_all("module", "note", None{}, 60.0);
     EXPECT_LT(std::chrono::steady_clock::now() - before, 30s);
     const std::string said = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(told, 2);
+    EXPECT_EQ(called, 2);
     EXPECT_NE(said.find("interpool: interpreter 2: std::bad_alloc"), std::string::npos) << said;
   }
 }
 
-TEST(Pool, WaitsForThoseThatItTellsAsLongAsTheCallerLikes) {
+TEST(Pool, WaitsForCallsInAllAsLongAsTheCallerLikes) {
   Fakes fakes(2);
-  std::atomic<int> told{0};
+  std::atomic<int> called{0};
   for (auto& fake : fakes) {
     fake->define("module", "note", [&](const std::vector<Value>&) -> Value {
       std::this_thread::sleep_for(50ms);
-      ++told;
+      ++called;
       return {};
     });
   }
@@ -441,11 +441,11 @@ TEST(Pool, WaitsForThoseThatItTellsAsLongAsTheCallerLikes) {
   int all = 0;
   for (const double patience : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
     pool->tell_all("module", "note", None{}, patience);
-    EXPECT_EQ(told, all += 2) << patience;
+    EXPECT_EQ(called, all += 2) << patience;
   }
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_THROW(pool->tell_all("module", "note", None{}, nan), ArgumentError);
-  EXPECT_EQ(told, all);
+  EXPECT_EQ(called, all);
 }
 
 std::set<int> ids_of(const std::vector<Interpreter*>& interpreters) {
@@ -460,7 +460,7 @@ PoolOptions of_origin(const Origin& origin) {
   return options;
 }
 
-TEST(Pool, GivesUpWhatNobodyHasLeasedOnceItIsClosed) {
+TEST(Pool, GivesUpWhatWasNeverLeasedOnceItIsClosed) {
   Fakes fakes(4);
   const Origin origin{{"/path"}, {"preloaded"}, {"A=b"}};
   const auto pool = std::make_shared<Pool>(fakes.all(), of_origin(origin));
@@ -508,18 +508,18 @@ TEST(Pool, NoLongerAnswersForWhatItGaveUp) {
   ASSERT_EQ(pool->give_up({}, 1).size(), 1U);
   EXPECT_FALSE(pool->has(1));
   pool->forget("model");
-  pool->tell_all("module", "nobody_defines_it", None{}, 20.0);
+  pool->tell_all("module", "undefined", None{}, 20.0);
   EXPECT_TRUE(fakes[0].forgotten.empty());
   EXPECT_EQ(fakes[0].visits(), 0);
 }
 
-TEST(Pool, GivesUpNothingThatWasToldToRunSomething) {
+TEST(Pool, GivesUpNothingAfterACallInAllInterpreters) {
   Fakes fakes(2);
   for (auto& fake : fakes) {
     fake->define("module", "note", [](const std::vector<Value>&) -> Value { return {}; });
   }
   const auto pool = std::make_shared<Pool>(fakes.all());
-  pool->visit_leased([](Interpreter&) { ADD_FAILURE() << "nobody has leased it"; });
+  pool->visit_leased([](Interpreter&) { ADD_FAILURE() << "it was never leased"; });
   for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 0);
   pool->tell_all("module", "note", None{}, 20.0);
   for (auto& fake : fakes) EXPECT_EQ(fake->visits(), 1);
@@ -627,7 +627,7 @@ TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
   std::vector<std::thread> callers;
   for (int i = 0; i < 3; ++i) {
     callers.emplace_back([&] {
-      const int home = pool->settle("").value();
+      const int home = pool->assign("").value();
       const std::lock_guard lock(mutex);
       homes.insert(home);
     });
@@ -639,7 +639,7 @@ TEST(Pool, LetsCallersWhoStaySpreadOverThoseThatStart) {
   gate.count_down();
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(homes, (std::multiset<int>{1, 2, 3}));
-  EXPECT_TRUE(pool->settle("").has_value());  // all are there: the next one shares
+  EXPECT_TRUE(pool->assign("").has_value());  // all are there: the next one shares
   EXPECT_TRUE(eventually([&] { return !pool->is_growing(); }));
 }
 
@@ -656,7 +656,7 @@ TEST(Pool, GoesOnWithoutThoseThatDoNotStart) {
   pool->resize(3, 3);
   EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0 && !pool->is_growing(); }));
   pool->release(pool->acquire("", 0.0));
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->settle(""), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pool->assign(""), 1);
   EXPECT_EQ(pool->failure(), "no room");
   EXPECT_EQ(pool->size(), 1U);
   pool->close();
@@ -751,7 +751,7 @@ TEST(Pool, IsNotLimitedToWhatIsParked) {
   pool->release(pool->acquire("", 10.0));
 }
 
-TEST(Pool, IsNotResizedToWhatMakesNoSense) {
+TEST(Pool, IsNotResizedToInvalidSizes) {
   Fakes fakes(2);
   const auto pool = std::make_shared<Pool>(fakes.all());
   expect_refused([&] { pool->resize(0, 1); }, "not 0 and 1");
@@ -783,7 +783,7 @@ TEST(Pool, KeepsToWhatIsPreparedUnlessAMaximumIsNamed) {
   EXPECT_EQ(max_size({3, {}}, 2), 3U);
 }
 
-TEST(Pool, RefusesWhatMakesNoSense) {
+TEST(Pool, RefusesInvalidSettings) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect_refused([] { check({0, {}}); }, "needs at least one interpreter, not 0");
   expect_refused([] { check({-3, 5}); }, "needs at least one interpreter, not -3");

@@ -37,7 +37,7 @@ TEST_F(PrepareTest, AFileSaysHowManyInterpretersItPrepares) {
   EXPECT_EQ(read_prepared(file).second.slots, 3U);
 }
 
-TEST_F(PrepareTest, WhatIsRelativeInAFileIsInItsFolderWherePathsLeadToThat) {
+TEST_F(PrepareTest, ARelativePathInAFileIsBelowItsFolder) {
   const fs::path folder = folder_ / "bundle";
   fs::create_directories(folder / "a");
   std::ofstream(folder / "prepared.txt") << prepared_text("a/") +

@@ -81,7 +81,7 @@ TEST(Process, KeepsTheOthersOfAStartThatFailedForTheNext) {
   EXPECT_EQ(ids(process().start(2, path)), (std::vector<int>{next + 2, next + 4}));
 }
 
-TEST(Process, TellsWhatAnInterpreterCannotImport) {
+TEST(Process, NamesWhatAnInterpreterCannotImport) {
   try {
     process().start(1, {}, {"missing"});
     FAIL() << "it started";
@@ -113,7 +113,7 @@ TEST(Process, SaysWhenALibraryIsNotInterpools) {
   copies().files.clear();
 }
 
-TEST(Process, OpensAnArchiveOnceForAllWhoName) {
+TEST(Process, OpensAnArchiveOnceForAllThatNameIt) {
   const fs::path path = fs::temp_directory_path() / ("interpool-archive-" + std::to_string(::getpid()));
   std::ofstream(path) << "bytes";
   const auto taken = process().take_archive(path);

@@ -88,7 +88,7 @@ class RecordLocksTest : public ::testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(RecordLocksTest, AreRefusedWhereTheDescriptorDoesNotAllowThem) {
+TEST_F(RecordLocksTest, AreRefusedIfTheDescriptorDoesNotAllowThem) {
   const int reads = open(O_RDONLY);
   const int writes = open(O_WRONLY);
   EXPECT_EQ(lock(one_, reads, F_WRLCK), EBADF);
@@ -102,8 +102,8 @@ TEST_F(RecordLocksTest, AreRefusedWhereTheDescriptorDoesNotAllowThem) {
   EXPECT_EQ(descriptors(), 0);
 }
 
-// The dynamic linker has a lock of its own, held while static objects begin, and waited for by who wants to
-// know whose some code is.
+// The dynamic linker has a lock of its own, which it holds while static objects begin. A thread that asks to
+// which library some code belongs waits for it.
 TEST_F(RecordLocksTest, EndWhileALibraryIsLoadedThatClosesTheirFile) {
   const int first = open();
   const int second = open();
@@ -158,7 +158,7 @@ TEST_F(RecordLocksTest, MakeInterpretersTakeTurns) {
   ::close(fd);
 }
 
-TEST_F(RecordLocksTest, LeaveNothingBehindWhateverManyThreadsDo) {
+TEST_F(RecordLocksTest, LeaveNothingBehindAfterManyThreads) {
   const uint64_t seed = random_seed();
   together(6, [&](int me) {
     Chance chance(seed + static_cast<uint64_t>(me));

@@ -122,7 +122,7 @@ TEST_F(RouterTest, TriesOnlyWhatIsAlive) {
   world().types[1].object.references = 1;
 }
 
-TEST_F(RouterTest, LeavesAloneWhatNobodyOwns) {
+TEST_F(RouterTest, LeavesAloneWhatNoInterpreterOwns) {
   Types stranger;
   for (PyObject* object :
        {stranger.object.as_python(), world().types[5].object.as_python(), static_cast<PyObject*>(nullptr)}) {
@@ -134,7 +134,7 @@ TEST_F(RouterTest, LeavesAloneWhatNobodyOwns) {
   EXPECT_EQ(world().types[5].object.references, 1);
 }
 
-TEST_F(RouterTest, AsksTheTensorsOwnerWhereverTheThreadIs) {
+TEST_F(RouterTest, AsksTheTensorsOwnerOnEachThread) {
   auto tensor = c10::make_intrusive<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::Meta),
                                                      c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
   tensor->pyobj_slot()->store_pyobj(object(2));
@@ -147,7 +147,7 @@ TEST_F(RouterTest, AsksTheTensorsOwnerWhereverTheThreadIs) {
   tensor->pyobj_slot()->clear();
 }
 
-TEST_F(RouterTest, AsksTheThreadsInterpreterWhereThereIsNoObject) {
+TEST_F(RouterTest, AsksTheThreadsInterpreterIfThereIsNoObject) {
   const auto tensor = c10::make_intrusive<c10::TensorImpl>(
       c10::DispatchKeySet(c10::DispatchKey::Meta), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kMeta);
   enter(4);
@@ -162,7 +162,7 @@ TEST_F(RouterTest, SaysWhatIsWrongOnAThreadOfNoInterpreter) {
     enter(here);
     try {
       router().trace_gpu_device_synchronization(c10::kCUDA);
-      FAIL() << "somebody answered";
+      FAIL() << "an interpreter answered";
     } catch (const c10::Error& error) {
       EXPECT_NE(std::string(error.what()).find("a thread that belongs to no interpreter"), std::string::npos);
     }

@@ -56,7 +56,7 @@ TEST_F(SessionTest, RefusesWithoutAVisitToTheInterpreterOnceItIsClosed) {
   const PyObj object = session->from_value(1);
   session->close();
   const int before = fake().visits();
-  EXPECT_THROW(object.to_value(), SessionClosedError);  // whoever has it now may be busy in there
+  EXPECT_THROW(object.to_value(), SessionClosedError);  // who has it now may be busy in there
   session->close();
   EXPECT_EQ(fake().visits(), before);
 }
@@ -67,7 +67,7 @@ TEST_F(SessionTest, ReleasesWhatForeignThreadsDropInsideItsInterpreter) {
   auto dropped = std::make_unique<PyObj>(session->from_value(2));
   std::thread([&] {
     const int before = fake().visits();
-    dropped.reset();  // needs no GIL, whichever this thread holds
+    dropped.reset();  // needs no GIL, with any that this thread holds
     EXPECT_EQ(fake().visits(), before);
   }).join();
   EXPECT_EQ(fake().alive(), 2U);
@@ -137,7 +137,7 @@ TEST_F(SessionTest, ClosesAfterTheCallThatRuns) {
   });
   std::this_thread::sleep_for(20ms);
   EXPECT_FALSE(closed);
-  EXPECT_THROW(acquire(), LeaseTimeoutError);  // nobody else gets it meanwhile
+  EXPECT_THROW(acquire(), LeaseTimeoutError);  // no other caller gets it meanwhile
   go_on.count_down();
   caller.join();
   closer.join();

@@ -49,13 +49,13 @@ class Visit {
   InterpreterId before_ = kNone;
 };
 
-TEST(Settings, OfALibraryThatTorchLoadsLateAreTheInterpretersToo) {
+TEST(Settings, OfALibraryThatTorchLoadsWhenNeededAreTheInterpretersToo) {
   install_router();
   use_settings(kHere, "");
-  const at::DynamicLibrary late(LATE_LINALG, nullptr, true);
-  void* const library = dlopen(LATE_LINALG, RTLD_NOW | RTLD_NOLOAD);
+  const at::DynamicLibrary loaded(FAKE_LINALG, nullptr, true);
+  void* const library = dlopen(FAKE_LINALG, RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);
-  const auto ask = reinterpret_cast<const void* (*)()>(dlsym(library, "context_of_late_library"));
+  const auto ask = reinterpret_cast<const void* (*)()>(dlsym(library, "context_of_fake_library"));
   ASSERT_NE(ask, nullptr);
   const void* const of_the_process = ask();
   EXPECT_EQ(of_the_process, &at::globalContext());
@@ -85,7 +85,7 @@ TEST(Settings, AreKeptAsLongAsAThreadMayReadThem) {
   }
   replaced.count_down();
   reader.join();
-  EXPECT_FALSE(anybody_at_work(kHere));
+  EXPECT_FALSE(is_at_work(kHere));
 }
 
 TEST(Settings, AreReadWhileTheyAreReplaced) {
@@ -112,7 +112,7 @@ TEST(Settings, AreReadWhileTheyAreReplaced) {
     }
     ending = true;
   });
-  EXPECT_FALSE(anybody_at_work(kHere));
+  EXPECT_FALSE(is_at_work(kHere));
 }
 
 }  // namespace

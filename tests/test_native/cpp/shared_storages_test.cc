@@ -1,4 +1,4 @@
-// Where equal storages of several interpreters lie: found, made, and forgotten.
+// Memory of equal storages of several interpreters: found, made, and forgotten.
 #include "core/shared_storages.h"
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ class SharedStoragesTest : public ::testing::Test {
   Chance chance_{random_seed()};
 };
 
-TEST_F(SharedStoragesTest, AreAddedToByWhoHasOthers) {
+TEST_F(SharedStoragesTest, AreAddedToByAnInterpreterThatHasMore) {
   const Loaded common = random({5000, 6000});
   const auto first = place("model", common);
   Loaded more = common;
@@ -78,7 +78,7 @@ TEST_F(SharedStoragesTest, AreAddedToByWhoHasOthers) {
   EXPECT_TRUE(same(third[2], second[2]));
 }
 
-TEST_F(SharedStoragesTest, CanBeWrittenToByNobody) {
+TEST_F(SharedStoragesTest, CannotBeWrittenTo) {
   const auto placed = place("model", random({5000}));
   const int fd = placed[0].part->fd;
   EXPECT_EQ(::pwrite(fd, "x", 1, 0), -1);
@@ -115,7 +115,7 @@ TEST_F(SharedStoragesTest, ArePlacedOnceByManyThreads) {
 }
 
 TEST_F(SharedStoragesTest, WaitOnlyForThoseOfTheirOwnKeyAndNotForLong) {
-  // One that takes its time, until somebody has found it busy.
+  // One that takes its time, until another has found it busy.
   const auto bytes = static_cast<size_t>(64) << 20;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);

@@ -20,10 +20,10 @@
 
 namespace {
 
-// What a clone of a file is, where not the kernel is to make it.
+// What a clone of a file is, unless the kernel is to make it.
 std::optional<std::string> cloned;
 
-// What the calling thread does first where a file is to be cloned.
+// What the calling thread does first if a file is to be cloned.
 thread_local std::function<void()> before_cloning;
 
 }  // namespace

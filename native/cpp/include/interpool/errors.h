@@ -16,8 +16,8 @@ class INTERPOOL_PUBLIC Error : public std::runtime_error {
   explicit Error(const std::string& message, std::vector<std::string> arguments = {})
       : std::runtime_error(message), arguments_(std::move(arguments)) {}
 
-  // What the Python class is made with again, where that is more than the message: the rule that
-  // an archive breaks, for instance. Empty otherwise.
+  // What the Python class is made with again, if that is more than the message: the rule that an archive
+  // breaks, for instance. Empty otherwise.
   const std::vector<std::string>& arguments() const noexcept { return arguments_; }
 
   // The class that stands for it in interpool/native/errors.py.
@@ -27,9 +27,9 @@ class INTERPOOL_PUBLIC Error : public std::runtime_error {
   std::vector<std::string> arguments_;
 };
 
-// The table of errors, bases first: name, base, and whether Python code inside an interpreter
-// may raise it: it then arrives as itself, any other exception as RemoteError. For a new one,
-// a line here and a class of the same name and base in interpool/native/errors.py are all.
+// The table of errors, bases first: name, base, and whether Python code inside an interpreter may raise it.
+// It then arrives as itself, any other exception as RemoteError. For a new one, a line here and a class of
+// the same name and base in interpool/native/errors.py are all.
 #define INTERPOOL_ERRORS(ERROR)                       \
   ERROR(ProvisioningError, Error, true)               \
   ERROR(InterpreterStartError, Error, false)          \

@@ -18,8 +18,8 @@ class Pool;
 // How large a pool is, and how patient. Python's InterpreterManager takes the same, with the
 // same defaults and the same refusals (ArgumentError).
 struct PoolSettings {
-  // How many interpreters at least and at most. Without either, the number of cores and four
-  // times that, or as many as there are prepared copies for; a minimum alone is the exact number.
+  // How many interpreters at least and at most. Without either, the number of cores and four times that, or
+  // as many as there are prepared copies for. A minimum alone is the exact number.
   std::optional<int64_t> min_size;
   std::optional<int64_t> max_size;
   double park_after = 60;                 // seconds without need, after which one above min_size is parked
@@ -46,13 +46,13 @@ class INTERPOOL_PUBLIC InterpreterManager {
     int id_;
   };
 
-  // Starts min_size interpreters, and one more at a time up to max_size while leases
-  // wait for something other than the CPU. In a process without a Python of its
-  // own the private copies come from what `interpool prepare` made: a prepared cache's file or a
-  // bundle's folder, named by `prepared`, else by $INTERPOOL_PREPARED, else the bundle that libinterpool.so
-  // was loaded from, else the file in the cache directory. Throws ProvisioningError when there is none, or it
-  // is of another interpool or torch than this program; InterpreterStartError when an interpreter does not
-  // start, ArgumentError for settings that make no sense.
+  // Starts min_size interpreters, and one more at a time up to max_size while leases wait for something other
+  // than the CPU. In a process without a Python of its own, the private copies come from what `interpool
+  // prepare` made: a prepared cache's file or a bundle's folder. `prepared` names it, else
+  // $INTERPOOL_PREPARED. Else it is the bundle that libinterpool.so was loaded from, else the file in the
+  // cache directory. Throws ProvisioningError if there is none, or it is of another interpool or torch than
+  // this program. Throws InterpreterStartError if an interpreter does not start, and ArgumentError for
+  // settings that make no sense.
   explicit InterpreterManager(const PoolSettings& settings, const std::string& prepared = "");
   // The same with a minimum and a maximum size; 0 stands for the default.
   explicit InterpreterManager(size_t interpreters = 0, size_t max_size = 0, const std::string& prepared = "");
@@ -70,9 +70,9 @@ class INTERPOOL_PUBLIC InterpreterManager {
                                  const std::string& affinity = "",
                                  std::optional<double> call_limit = std::nullopt);
   std::vector<Instance> all_instances() const;
-  // Its sizes from now on: what is missing of the minimum is started in the background, and callers
-  // are served by those that there are; what is above the maximum is parked. A start that fails is
-  // told on stderr and tried again later. Throws ArgumentError.
+  // Its sizes from now on. Interpreters that the minimum lacks are started in the background, and callers are
+  // served by those that there are. Those above the maximum are parked. A start that fails is reported on
+  // stderr and tried again later. Throws ArgumentError.
   void resize(size_t min_size, size_t max_size);
   // Leases the first `count` interpreters only, from now on, except for instances' own sessions;
   // size() lifts it. Throws ArgumentError for what is not between 1 and size().
@@ -84,8 +84,8 @@ class INTERPOOL_PUBLIC InterpreterManager {
   MovableObject create_movable(const PyObj& object);
 
   size_t size() const;
-  // Leases no more: waiting callers get PoolClosedError, open sessions stay good.
-  // Interpreters that nobody has leased serve a later manager; the others stay unused until the process ends.
+  // Leases no more: waiting callers get PoolClosedError, open sessions stay good. Interpreters that were
+  // never leased serve a later manager; the others stay unused until the process ends.
   void close();
 
  private:

@@ -15,11 +15,10 @@ namespace interpool {
 class Movable;
 class OpenPackage;
 
-// An object that is materialised in each interpreter when it is first needed there.
-// Handles are cheap to copy; the object goes from all interpreters with the last one.
-// From create_movable: tensors share one memory in all interpreters, and a write in
-// one is seen by all. From a Package: weights share pages until somebody writes to
-// them, and a write is seen by its writer only.
+// An object that is materialised in each interpreter when it is first needed there. Handles are cheap to
+// copy; the object goes from all interpreters with the last one. From create_movable: tensors share one
+// memory in all interpreters, and a write in one is seen by all. From a Package: weights share pages until
+// one interpreter writes to them, and only that one sees the write.
 class INTERPOOL_PUBLIC MovableObject {
  public:
   explicit MovableObject(std::shared_ptr<Movable> movable) : movable_(std::move(movable)) {}

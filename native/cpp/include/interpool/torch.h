@@ -16,8 +16,8 @@ inline void drop_owner(void* context) {
   delete static_cast<std::shared_ptr<void>*>(context);
 }
 
-// Who keeps the storage's memory. What came out of an interpreter goes back in with the owner that
-// it has: memory that goes in and out many times would be kept by as long a chain otherwise.
+// Who keeps the storage's memory. What came out of an interpreter goes back in with the owner that it has.
+// Otherwise memory that goes in and out many times would be kept by as long a chain.
 inline std::shared_ptr<void> owner_of(const c10::Storage& storage) {
   if (auto* known = storage.data_ptr().cast_context<std::shared_ptr<void>>(&drop_owner)) {
     return *known;

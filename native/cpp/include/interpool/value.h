@@ -1,9 +1,8 @@
 // Plain values on their way from one interpreter to another.
 //
-// A Value belongs to no interpreter and holds no PyObject, TensorImpl or
-// StorageImpl. Tensor data is not copied: a tensor crosses as the description of
-// a view plus a reference to the memory (Buffer), around which the receiving
-// interpreter makes a storage and a tensor of its own.
+// A Value belongs to no interpreter and holds no PyObject, TensorImpl or StorageImpl. Tensor data is not
+// copied. A tensor crosses as the description of a view plus a reference to the memory (Buffer). The
+// receiving interpreter makes a storage and a tensor of its own around it.
 #pragma once
 
 #include <atomic>
