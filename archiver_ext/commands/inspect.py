@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.progress import progress_if_slow
 from interpool.archiver_ext.commands.server_side import ServerSide
 from interpool.archiver_ext.commands.showing import (
     curl_line,
@@ -50,14 +51,16 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     None of its code runs. What it says of itself is shown unchecked: `interpool verify` checks it.
     """
     if body:
-        content_type, content = request_of(archive)
+        with progress_if_slow(f"reading {archive}"):
+            content_type, content = request_of(archive)
         if not content_type:
             raise click.UsageError(f"{archive} holds no request: pack it with example inputs")
         sys.stdout.buffer.write(content)
         return
     server = click.get_current_context().find_object(ServerSide)
-    found = inspect_archive(archive, server.check_config if server else None)
-    curl = curl_line(archive)
+    with progress_if_slow(f"reading {archive}"):
+        found = inspect_archive(archive, server.check_config if server else None)
+        curl = curl_line(archive)
     if as_json:
         print_json({**found.as_dict(), "curl": curl})
     else:

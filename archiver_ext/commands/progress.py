@@ -6,10 +6,15 @@ SIGTERM ends what waits as Ctrl-C does, so that temporary files are removed.
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
+
+# A command that takes no longer shows no progress.
+_SHORT_S = 1.0
 
 
 def announce(step: str) -> None:
@@ -46,3 +51,27 @@ def progress(step: str) -> Iterator[Callable[[str], None]]:
             yield lambda text: status.update(escape(text))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def progress_if_slow(step: str) -> Iterator[None]:
+    """Show on a terminal what a command that is short as a rule waits for, once it has waited for a second.
+
+    Args:
+        step: as for ``announce``.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    status = Console(stderr=True).status(escape(step))
+    start = threading.Timer(_SHORT_S, status.start)
+    start.start()
+    try:
+        yield
+    finally:
+        start.cancel()
+        start.join()
+        status.stop()

@@ -132,7 +132,8 @@ def sign_command(archive: Path, key: Path, output: Path | None, ask_password: bo
     password = os.environ.get(PASSWORD_VARIABLE)
     if ask_password:
         password = click.prompt("the key's password", hide_input=True, err=True)
-    done = sign_archive(archive, key, output=output, password=password)
+    with progress(f"signing {archive}"):
+        done = sign_archive(archive, key, output=output, password=password)
     if as_json:
         print_json({**asdict(done), "archive": str(done.archive)})
         return

@@ -11,6 +11,7 @@ from rich.tree import Tree
 
 from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
+from interpool.archiver_ext.commands.progress import progress_if_slow
 from interpool.archiver_ext.commands.showing import output_console, plain
 from interpool.archiver_ext.inspect.import_chains import Why, why
 from interpool.archiver_ext.mar.opening import open_archive
@@ -44,7 +45,7 @@ def why_command(archive: Path, module: str, show_all: bool, as_json: bool) -> No
     ARCHIVE is m.ptpkg, or m.mar around it. Chains start at the packed object and end at MODULE. The shortest
     come first, with the line of each import. None of the archive's code runs.
     """
-    with open_archive(archive) as opened:
+    with progress_if_slow(f"reading {archive}"), open_archive(archive) as opened:
         answer = why(opened, module, **({"most": None} if show_all else {}))
     if as_json:
         print_json(answer.as_dict())

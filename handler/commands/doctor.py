@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,7 @@ def doctor(imports: bool, run: bool, mar: Path | None, names: tuple[str, ...], a
     elif mar:
         checks = mar_checks(mar)
     else:
-        checks = (*native_checks(), *serving_checks(), _settings_check())
+        checks = chain(native_checks(), serving_checks(), (_settings_check(),))
     made = []
     for check in checks:
         made.append(check)

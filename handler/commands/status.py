@@ -10,6 +10,7 @@ import click
 
 from interpool.archiver_ext.commands.help_text import examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
+from interpool.archiver_ext.commands.progress import progress_if_slow
 from interpool.handler.commands.common import NOT_SERVED, OTHER, fail, require_runtime_directory
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import running_addresses, running_frontend
@@ -96,7 +97,8 @@ def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
 
     pools: list[HostState] = []
     silent: list[str] = []
-    with contextlib.suppress(PermissionError):  # another user's directory
+    # PermissionError: another user's directory.
+    with contextlib.suppress(PermissionError), progress_if_slow("asking the pools' hosts"):
         pools, silent = ask_hosts(stacks)
     if not pools:
         require_runtime_directory()

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from interpool.handler.errors import OverlayError
@@ -50,18 +50,11 @@ def missing_java() -> Check:
     )
 
 
-def checks() -> list[Check]:
-    """Check everything that serving needs. Raises nothing, and does not import TorchServe."""
-    return [
-        _java(),
-        _torchserve(),
-        _torchserve_files(),
-        _yaml(),
-        _archiver(),
-        _overlay(),
-        runtime_directory(),
-        working_directories(),
-    ]
+def checks() -> Iterator[Check]:
+    """Check one thing after another that serving needs. Raises nothing, and does not import TorchServe."""
+    every = (_java, _torchserve, _torchserve_files, _yaml, _archiver, _overlay)
+    for check in (*every, runtime_directory, working_directories):
+        yield check()
 
 
 def runtime_directory() -> Check:

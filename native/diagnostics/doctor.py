@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -60,18 +60,10 @@ class Check:
         return (self.word or "ok") if self.ok else "FAIL"
 
 
-def checks() -> list[Check]:
-    """Run all checks; never raises. Imports torch."""
-    return [
-        _python(),
-        _libpython(),
-        _torch(),
-        _private_names(),
-        _bytecode(),
-        _patchelf(),
-        _glibc(),
-        _cache(),
-    ]
+def checks() -> Iterator[Check]:
+    """Run all checks, one after another; never raises. Imports torch."""
+    for check in (_python, _libpython, _torch, _private_names, _bytecode, _patchelf, _glibc, _cache):
+        yield check()
 
 
 def _python() -> Check:

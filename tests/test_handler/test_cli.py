@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -339,6 +340,15 @@ def test_facts_are_one_json_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert run("doctor").exit_code == done.exit_code
 
 
+def test_doctor_prints_each_check_when_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> Iterator[Check]:
+        yield Check("first", True, "found")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interpool.native.diagnostics.doctor.checks", interrupted)
+    assert run("doctor").stdout == "ok    first: found\n"
+
+
 def test_a_host_that_does_not_answer_is_an_error_beside_the_pools_in_one_json_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +369,7 @@ def test_a_host_that_does_not_answer_is_an_error_beside_the_pools_in_one_json_ob
         (["plan", "nowhere:x"], "planning nowhere:x"),
         (["pack", "nowhere:x", "-o", "m.ptpkg"], "packing nowhere:x"),
         (["verify", "NONE"], "verifying NONE"),
+        (["sign", "NONE", "--key", "KEY"], "signing NONE"),
         (["archive", "NONE"], "wrapping NONE"),
         (
             ["prepare", "--slots", 2, "--import", "no_such", "--output", "x"],

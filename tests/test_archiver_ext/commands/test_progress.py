@@ -23,6 +23,43 @@ with progress("packing [m]") as show_step:
 print("done")
 """
 
+# Waits until the progress is shown.
+SLOW = """
+import threading
+from rich.status import Status
+from interpool.archiver_ext.commands.progress import progress_if_slow
+shown, start = threading.Event(), Status.start
+Status.start = lambda status: (start(status), shown.set())
+with progress_if_slow("reading [m]"):
+    shown.wait()
+print("done")
+"""
+SHORT = """
+from interpool.archiver_ext.commands import progress
+progress._SHORT_S = 1000
+with progress.progress_if_slow("reading [m]"):
+    pass
+print("done")
+"""
+
+
+def on_terminal(code: str) -> str:
+    """What a program that prints ``done`` shows on a terminal."""
+    terminal, end = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print('.', file=sys.stderr)"],
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env=environment,
+        check=True,
+    )
+    os.close(end)
+    shown = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    assert done.stdout == b"done\n"
+    return shown.removesuffix(".\r\n")
+
 
 def test_elsewhere_than_on_a_terminal_it_is_one_line_at_the_beginning() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
@@ -30,18 +67,22 @@ def test_elsewhere_than_on_a_terminal_it_is_one_line_at_the_beginning() -> None:
 
 
 def test_a_terminal_shows_the_latest_step_and_nothing_of_it_stays() -> None:
-    terminal, end = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm"}
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], stdout=subprocess.PIPE, stderr=end, env=environment, check=True
-    )
-    os.close(end)
-    shown = os.read(terminal, 65536).decode()
-    os.close(terminal)
-    assert done.stdout == b"done\n"
+    shown = on_terminal(CODE)
     assert "building [m]" in shown
     assert "interpool: " not in shown
     assert shown.rstrip().endswith("\x1b[2K")  # the line is erased
+
+
+def test_a_command_that_is_short_as_a_rule_shows_on_a_terminal_that_it_waits() -> None:
+    shown = on_terminal(SLOW)
+    assert "reading [m]" in shown
+    assert shown.rstrip().endswith("\x1b[2K")
+
+
+def test_a_short_command_shows_no_progress() -> None:
+    assert on_terminal(SHORT) == ""
+    done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_sigterm_leaves_no_file(project: Write, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_protected_key_needs_its_password(archive: Path, keys: Keys, tmp_path:
     (sign,) = [command for command in commands if command.name == "sign"]
     runner = CliRunner(env={"INTERPOOL_KEY_PASSWORD": "secret"})
     done = runner.invoke(sign, [str(archive), "--key", str(locked)], catch_exceptions=False)
-    assert done.output == f"signed {archive} with key {fingerprint(keys[1])}\n"
+    assert done.stdout == f"signed {archive} with key {fingerprint(keys[1])}\n"
     again = CliRunner().invoke(
         sign, [str(archive), "--key", str(locked), "--ask-password"], input="secret\n", catch_exceptions=False
     )

@@ -48,7 +48,7 @@ def answer(name: str) -> doctor.Check:
 
 
 def test_this_machine_is_able() -> None:
-    answers = doctor.checks()
+    answers = list(doctor.checks())
     assert [check.name for check in answers] == [
         "CPython",
         "shared libpython",
