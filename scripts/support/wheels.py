@@ -71,6 +71,7 @@ class Builder:
         """Make it; returns where it lies, below ``dist``."""
         self._prepare()
         first, *others = torches()
+        _say(f"{self._version}: building the package, with what is compiled for torch {first}")
         made = self._root / "made"
         shutil.rmtree(made, ignore_errors=True)
         # One that nobody claims can be asked for by name, and needs the same option where it is installed.
@@ -87,6 +88,7 @@ class Builder:
         for torch in others:
             self._add(torch, unpacked)
         wheel.unlink()
+        _say(f"{self._version}: packing, and asking auditwheel whether it is {PLATFORM}")
         self._run("wheel", "pack", str(unpacked), "--dest-dir", str(made))
         repaired = made / "repaired"
         # Only the tag: nothing is taken in, as torch and interpool's own libraries are where they will be.
@@ -102,6 +104,7 @@ class Builder:
         return found.rename(DIST / found.name)
 
     def _prepare(self) -> None:
+        _say(f"{self._version}: preparing a Python with the tools in {self._root.relative_to(ROOT)}")
         asked = [self._python, "-m", "pip", "--version"]
         if not self._python.exists() or subprocess.run(asked, capture_output=True, check=False).returncode:
             venv = [python_of(self._version), "-m", "venv", "--clear", self._root / "venv"]
@@ -120,6 +123,7 @@ class Builder:
 
     def _add(self, torch: str, unpacked: Path) -> None:
         """What is compiled for another torch, to the wheel."""
+        _say(f"{self._version}: compiling for torch {torch}")
         build = self._root / f"build-{torch}"
         where = [self._python, "-m", "pybind11", "--cmakedir"]
         pybind11 = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
@@ -136,10 +140,15 @@ class Builder:
         subprocess.run(command, cwd=ROOT, env=self._environment, check=True)
 
 
+def _say(what: str) -> None:
+    print(f"[wheels] {what}", file=sys.stderr, flush=True)
+
+
 def torch_folder(version: str) -> Path:
     """A torch unpacked, without what it requires."""
     target = WORK / f"torch-{version}"
     if not target.exists():
+        _say(f"downloading torch {version}")
         draft = target.with_name(f".new-{target.name}")  # what was interrupted is no torch
         shutil.rmtree(draft, ignore_errors=True)
         install = ["-m", "pip", "install", "--no-deps", "--no-compile", "--target", str(draft)]
@@ -155,11 +164,11 @@ def main(wanted: list[str]) -> int:
         try:
             wheel = Builder(python).build()
         except NotRun as reason:
-            print(f"[wheels] {python}: {reason}", file=sys.stderr)
+            _say(f"{python}: {reason}")
             complete = False
         except subprocess.CalledProcessError as error:
             command = shlex.join(map(str, error.cmd))
-            print(f"[wheels] {python}: status {error.returncode} of {command}", file=sys.stderr)
+            _say(f"{python}: status {error.returncode} of {command}")
             complete = False
         else:
             print(f"[wheels] {wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.2f} MB")
