@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from paths import ROOT
 
 import interpool
 from interpool import archiver_ext
+from interpool.handler.cli import main
 from interpool.handler.config import HostSettings, ModelSettings
 from interpool.handler.described import described
 from interpool.handler.run.options import Options
@@ -33,6 +36,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def shown(page: Path) -> str:
+    """A page's text, without tags."""
+    return html.unescape(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")))
+
+
 def test_the_site_has_every_page(site: Path) -> None:
     pages = {path.stem for kind in ("*.md", "notebooks/*.ipynb") for path in (ROOT / "docs").glob(kind)}
     assert {path.parent.name for path in site.rglob("index.html")} >= pages
@@ -51,6 +59,24 @@ def test_the_site_has_a_row_for_each_setting(settings: type, site: Path) -> None
     found = described(settings)
     assert [each.name for each in found if f"<td><code>{each.name}</code></td>" not in page] == []
     assert all(each.description for each in found)
+
+
+def test_the_site_has_each_option_of_each_command(site: Path) -> None:
+    page = shown(site / "command-line" / "index.html")
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert f"Usage: interpool {name} " in page
+        options = [each.opts[-1] for each in command.params if isinstance(each, click.Option)]
+        assert [option for option in options if option not in page] == []
+
+
+def test_the_site_has_each_header_of_the_cpp_api(site: Path) -> None:
+    page = shown(site / "cpp-api" / "index.html")
+    headers = {path.name: path.read_text() for path in (ROOT / "native/cpp/include/interpool").glob("*.h")}
+    del headers["export.h"]  # has no names for programs
+    assert [name for name, text in headers.items() if text.strip() not in page] == []
 
 
 @pytest.mark.long

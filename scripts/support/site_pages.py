@@ -1,13 +1,16 @@
-"""A hook of mkdocs': the site's pages that lie outside docs/, and links that lead from there and back.
+"""A hook of mkdocs': what of the site lies outside docs/, and links that lead from there and back.
 
 Pages in docs/ link to files of the checkout as GitHub shows them (``../CONTRIBUTING.md``). On the site the
-README is the front page, and others have names of their own.
+README is the front page, and others have names of their own. A line that is only a link to a C++ header, or
+only a command line that ends with ``--help``, becomes the header, or what the command prints.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,6 +31,8 @@ OUTSIDE = {
 }
 SOURCES = {page: source for source, page in OUTSIDE.items()}
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
+HEADER = re.compile(r"^\[.*\]\((native/cpp/include/.*)\)$", re.MULTILINE)
+HELP = re.compile(r"^`interpool (.*--help)`$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -38,10 +43,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page's text with links between pages of the site."""
+    """The page's text with links between pages of the site, with headers and with commands' help."""
     source = SOURCES.get(page.file.src_uri, f"{DOCS}/{page.file.src_uri}")
     folder = posixpath.dirname(source)
-    return LINK.sub(lambda link: _on_site(link[0], folder, page.file.src_uri), markdown)
+    markdown = LINK.sub(lambda link: _on_site(link[0], folder, page.file.src_uri), markdown)
+    markdown = HEADER.sub(lambda link: f"```cpp\n{(ROOT / link[1]).read_text(encoding='utf-8')}```", markdown)
+    return HELP.sub(lambda shown: f"```text\n{_printed(shown[1])}```", markdown)
+
+
+def _printed(arguments: str) -> str:
+    """What interpool prints."""
+    command = [Path(sys.executable).with_name("interpool"), *arguments.split()]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 
 
 def _on_site(link: str, folder: str, page: str) -> str:
