@@ -124,7 +124,7 @@ class ModelSettings(BaseModel):
     )
     share: Share | None = Field(
         default=None,
-        description="The most interpreters that the model's batches may have at once: a number, or a part "
+        description="The most interpreters that the model's batches may have at once. A number, or a part "
         "of the pool's minimum size, as `0.5` (rounded down, at least one). Its other batches wait.",
         json_schema_extra={"default_text": "`INTERPOOL_SHARE`"},
     )

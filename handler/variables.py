@@ -14,8 +14,8 @@ class OtherVariables(BaseModel):
     runtime_dir: Path = Field(
         alias="INTERPOOL_RUNTIME_DIR",
         description="Sockets and locks. An absolute path, of a directory that stays as long as a server "
-        "runs: none that goes with a login session (`$XDG_RUNTIME_DIR`), none from which old files are "
-        "removed.",
+        "runs. So name none that goes with a login session (`$XDG_RUNTIME_DIR`), and none from which old "
+        "files are removed.",
         json_schema_extra={"default_text": "`/tmp/interpool-UID`"},
     )
     start_ahead: bool = Field(
@@ -51,11 +51,11 @@ class OtherVariables(BaseModel):
     full_import: bool = Field(
         default=False,
         alias="INTERPOOL_FULL_IMPORT",
-        description="`1`: every interpreter imports all of torch when it starts: 42 MB and 0.6 s of CPU "
-        "time more for each. `0`: only the first one does, and that only if the cache has [no "
-        "note](architecture.md#what-an-interpreter-costs) of an earlier one. Others import what inference "
-        "does not need (`torch.fx`, `torch.export`, `torch.ao`, `torch.distributions`, …) when it is first "
-        "touched.",
+        description="`1`: every interpreter imports all of torch when it starts. Each takes [43 MB and 0.8 s "
+        "of CPU time](benchmarks.md#memory) more. `0`: only the first one does, and that only if the cache "
+        "has [no note](architecture.md#what-an-interpreter-costs) of an earlier one. Others import what "
+        "inference does not need (`torch.fx`, `torch.export`, `torch.ao`, `torch.distributions`, …) when it "
+        "is first touched.",
     )
     untested: bool = Field(
         default=False,

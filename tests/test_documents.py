@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import click
 import pytest
 import settings_tables
 import yaml
@@ -27,9 +28,15 @@ from marked import Tables, with_tables
 from paths import ROOT
 
 from benchmarks import figures
+from interpool.handler.cli import main
 
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
 MIGRATING = ROOT / "docs" / "migrating.md"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^(?:<!-- ([^\n]*) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OF_INTERPOOL = re.compile(r"\binterpool ([a-z-]+)([^`|&)#\n]*)")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 WRITTEN = [
@@ -107,15 +114,31 @@ def test_a_stock_server_moves_to_the_pool_and_back_under_load() -> None:
         wait_for_the_end(directory)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))],
-    ids=lambda path: path.stem,
-)
-def test_every_page_that_a_page_links_to_exists(document: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
-    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+@pages
+def test_every_page_that_a_page_links_to_exists(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pages
+def test_commands_of_a_page_are_run_by_its_test_or_the_page_says_why_not(page: Path) -> None:
+    blocks = FENCED.findall(page.read_text(encoding="utf-8"))
+    assert [code for _, language, code in blocks if not language] == [], "name each block's language"
+    reasons = [reason for reason, language, _ in blocks if language == "bash"]
+    if page not in (README, FIRST_ARCHIVE, MIGRATING):
+        assert all(reason.startswith(("shown, not run: ", "like ")) for reason in reasons), reasons
+    named = [each for reason in reasons for each in re.findall(r"tests/[\w/]+\.py", reason)]
+    assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+@pages
+def test_a_page_shows_only_options_that_interpools_commands_have(page: Path) -> None:
+    for name, rest in OF_INTERPOOL.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
+        command = main.get_command(click.Context(main), name)
+        if command is not None and name != "serve":  # which takes torchserve's, too
+            known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+            assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)) - known - {"--help"} == set(), name
 
 
 def test_the_citation_names_the_version_and_the_license_of_the_package() -> None:
