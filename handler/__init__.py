@@ -6,7 +6,7 @@ Each of these imports those before it, and no other, not even inside a function:
 - ``torchserve``: what is TorchServe's and our code relies on;
 - ``frontend``: the overlay, and the shim that TorchServe starts for each worker;
 - ``config``: settings;
-- ``admission``: what an archive must prove;
+- ``signature_policy``: what an archive must prove;
 - ``worker_token``: what the host sends to an interpreter about a worker;
 - ``failed_load``: what they say to each other of a load that failed;
 - ``host``: the pool host, a process without torch;

@@ -16,7 +16,7 @@ def open_model(context: Any) -> Any:
         What answers batches: ``handle(data, context)``.
 
     Raises:
-        ArchiveError: the package is missing, damaged, or refused (see Admission).
+        ArchiveError: the package is missing, damaged, or refused (see SignaturePolicy).
         Exception: whatever the package's own code raises while it is loaded.
     """
     from interpool.handler.stock_worker.fanout import FannedOutModel

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
-from interpool.handler.admission import Admission
+from interpool.handler.signature_policy import SignaturePolicy
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class WorkerToken:
         refusal: why its model's settings cannot be, or "".
         tracebacks: its model's setting of that name.
         failed_load: descriptor of the interpreter's end of its socket pair (failed_load.py).
-        admission: what its archive must prove.
+        policy: what its archive must prove.
         ordinary: whether its archive is ordinary.
         own_directory: whether the threads of its calls have a working directory of their own.
         arguments: the ``sys.argv`` of a worker in its place.
@@ -46,7 +46,7 @@ class WorkerToken:
     refusal: str
     tracebacks: bool
     failed_load: int
-    admission: Admission
+    policy: SignaturePolicy
     ordinary: bool = False
     own_directory: bool = False
     arguments: list[str] = field(default_factory=list)
@@ -68,4 +68,4 @@ class WorkerToken:
     def of_text(cls, text: str) -> Self:
         """From ``as_text``."""
         fields = json.loads(text)
-        return cls(**{**fields, "admission": Admission(**fields["admission"])})
+        return cls(**{**fields, "policy": SignaturePolicy(**fields["policy"])})

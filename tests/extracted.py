@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from interpool.handler.admission import Admission
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.torchserve import installed_ts
 from interpool.handler.worker_token import WorkerToken
 
@@ -24,4 +24,4 @@ def extracted(directory: Path, **model: Any) -> Path:
 def token(log: int = -1, **more: Any) -> WorkerToken:
     """A worker that prints to one descriptor; ``more`` replaces what the host says of it."""
     usual = {"stdout": log, "stderr": log, "metrics_config": METRICS, "refusal": "", "tracebacks": False}
-    return WorkerToken(**{**usual, "failed_load": -1, "admission": Admission(), **more})
+    return WorkerToken(**{**usual, "failed_load": -1, "policy": SignaturePolicy(), **more})

@@ -14,26 +14,26 @@ import ts
 from ts.context import Context
 from ts.utils.util import get_yaml_config
 
-from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.metrics import ModelMetrics
 from interpool.handler.backend.packed_model import PackedModel
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.torchserve import MANIFEST
 from interpool.native.archive.manifest_names import require_inside
 
 
-def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel, Context]:
+def load_model(request: LoadRequest, policy: SignaturePolicy) -> tuple[PackedModel, Context]:
     """Load a model into this interpreter.
 
     Args:
         request: which model, and how it is served.
-        admission: what its package must prove before anything in it runs.
+        policy: what its package must prove before anything in it runs.
 
     Returns:
         The model, and TorchServe's context for its calls, as TorchServe's own loader makes it.
 
     Raises:
-        ArchiveError: the package is missing, damaged, or refused (see Admission).
+        ArchiveError: the package is missing, damaged, or refused (see SignaturePolicy).
         Exception: what the package's own code raises while it is loaded.
     """
     metrics = ModelMetrics.of_model(request.model_name, request.metrics_config)
@@ -58,7 +58,7 @@ def load_model(request: LoadRequest, admission: Admission) -> tuple[PackedModel,
     )
     model = PackedModel(
         context,
-        admission,
+        policy,
         tracebacks=request.tracebacks,
         envelope=request.envelope,
         alone=request.alone,

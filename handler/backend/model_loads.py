@@ -228,7 +228,7 @@ def _load_hermetic(request: LoadRequest, handler: str, token: WorkerToken) -> Lo
     envelope = TsModelLoader()._load_default_envelope(request.envelope) if request.envelope else None
     view = ProcessView(request.model_dir if token.own_directory else None)
     with view.entered(token.arguments):
-        model, context = _interpool.call_interruptible(load_model, request, token.admission)
+        model, context = _interpool.call_interruptible(load_model, request, token.policy)
         try:
             view.loaded()
         except BaseException:  # it has chosen a default device that this machine lacks, for example

@@ -11,7 +11,6 @@ from typing import Any
 from ts.utils.util import PredictionException
 
 from interpool.archiver_ext.verify.handlers import handler_of, is_handler
-from interpool.handler.admission import Admission
 from interpool.handler.backend.defaults import DefaultHandler
 from interpool.handler.backend.envelopes import ENVELOPES
 from interpool.handler.backend.error_text import describe, traceback_text
@@ -20,6 +19,7 @@ from interpool.handler.backend.inputs import Arguments
 from interpool.handler.backend.model_requirements import make_importable
 from interpool.handler.backend.outputs import sendable
 from interpool.handler.errors import InputError, predict_failure_code
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.native.errors import ArchiveError
 from interpool.native.inside.packages import HermeticPackage, close_package, open_package
 
@@ -32,7 +32,7 @@ class PackedModel:
 
     Args:
         context: TorchServe's context for the model.
-        admission: what the package must prove before anything in it runs.
+        policy: what the package must prove before anything in it runs.
         tracebacks: whether answers contain the traceback of what the model raised.
         envelope: TorchServe's request envelope, for a model that is no handler; "" for none. TorchServe's own
             class wraps handlers.
@@ -45,14 +45,14 @@ class PackedModel:
         takes_envelope: whether the model handles its envelope itself.
 
     Raises:
-        ArchiveError: the package is missing, damaged, or refused (see Admission).
+        ArchiveError: the package is missing, damaged, or refused (see SignaturePolicy).
         Exception: what the package's own code raises while it is loaded.
     """
 
     def __init__(
         self,
         context: Any,
-        admission: Admission,
+        policy: SignaturePolicy,
         *,
         tracebacks: bool,
         envelope: str = "",
@@ -65,13 +65,13 @@ class PackedModel:
         self._most_answer_bytes = most_answer_bytes
         self.directory = str(context.system_properties["model_dir"])
         self._path = self._package_path(context.manifest)
-        if not admission.keys:  # a signature does not cover what pip installed next to the archive
+        if not policy.keys:  # a signature does not cover what pip installed next to the archive
             make_importable(self.directory, context.manifest)
         package = open_package(self._path)
         _users[self._path] += 1
         try:
-            self._manifest = admission.check(package)
-            admission.test(package, self._manifest)
+            self._manifest = policy.check(package)
+            policy.test(package, self._manifest)
             where = self._manifest["entry"]
             load = package.make if alone else package.load_pickle
             entry = load(where["package"], where["resource"])

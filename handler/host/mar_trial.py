@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import is_hermetic
 from interpool.handler.host.extracting import extracted
 from interpool.handler.host.service_entry import SERVICE_MODULE
 from interpool.handler.obstacles import obstacles
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.torchserve import WORKER_SCRIPT, installed_ts, load_command
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.child_process import ChildError, Program, serve, start
@@ -140,7 +140,7 @@ def _try(job: _Job) -> Iterator[_Outcome]:
         refusal="",
         tracebacks=settings.tracebacks,
         failed_load=-1,
-        admission=Admission.of(HostSettings.of_environment(), settings),
+        policy=SignaturePolicy.of(HostSettings.of_environment(), settings),
         ordinary=job.ordinary,
         own_directory=True,  # the process's own, as the process has no other model
         model_dir=job.model_dir,

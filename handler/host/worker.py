@@ -18,7 +18,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, model_manifest, startup_timeout
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
@@ -32,6 +31,7 @@ from interpool.handler.host.service_entry import (
     TRACED_FUNCTION,
     TRACED_MODULE,
 )
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
@@ -195,7 +195,7 @@ class Worker:
             refusal=self.refusal,
             tracebacks=self.settings.tracebacks,
             failed_load=self._failed_load_end.fileno() if self._failed_load_end else -1,
-            admission=Admission.of(self.host, self.settings),
+            policy=SignaturePolicy.of(self.host, self.settings),
             ordinary=self.ordinary,
             own_directory=self.own_directory,
             arguments=self.registration.arguments,

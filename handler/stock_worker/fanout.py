@@ -19,9 +19,9 @@ from typing import Any
 
 from ts.utils.util import PredictionException
 
-from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.config import HostSettings, ModelSettings
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.native.errors import RemoteError
 from interpool.native.pool.manager import InterpreterManager
 
@@ -48,8 +48,8 @@ class FannedOutModel:
             metrics_config=context.metrics.config_file_path,
             tracebacks=model.tracebacks,
         )
-        admission = Admission.of(host, model)
-        self._model = json.dumps({"request": asdict(request), "admission": asdict(admission)})
+        policy = SignaturePolicy.of(host, model)
+        self._model = json.dumps({"request": asdict(request), "policy": asdict(policy)})
         self._call("load")  # a package that cannot be loaded must fail here, not at a request
 
     def handle(self, data: Sequence[dict[str, Any]], context: Any) -> list[Any]:

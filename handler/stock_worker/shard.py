@@ -12,23 +12,23 @@ from typing import Any
 from ts.context import Context, RequestProcessor
 from ts.utils.util import PredictionException
 
-from interpool.handler.admission import Admission
 from interpool.handler.backend.load_request import LoadRequest
 from interpool.handler.backend.loading import load_model
 from interpool.handler.backend.packed_model import PackedModel
+from interpool.handler.signature_policy import SignaturePolicy
 
 
 @lru_cache(maxsize=1)
 def _loaded(model: str) -> tuple[PackedModel, Context]:
     fields = json.loads(model)
-    return load_model(LoadRequest(**fields["request"]), Admission(**fields["admission"]))
+    return load_model(LoadRequest(**fields["request"]), SignaturePolicy(**fields["policy"]))
 
 
 def load(model: str) -> None:
     """Load the model into this interpreter; raises what its package raises.
 
     Args:
-        model: the fields of its LoadRequest and of its Admission, JSON.
+        model: the fields of its LoadRequest and of its SignaturePolicy, JSON.
     """
     _loaded(model)
 

@@ -14,12 +14,12 @@ import yaml
 from extracted import extracted
 from paths import ROOT
 
-from interpool.handler.admission import Admission
 from interpool.handler.config import HostSettings, ModelSettings, is_refused, startup_timeout
 from interpool.handler.described import described
 from interpool.handler.errors import NameRefused, SettingsError, load_failure_code
 from interpool.handler.frontend.shim import OTHER_VARIABLES, SETTINGS
 from interpool.handler.obstacles import obstacles
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.variables import OtherVariables
 from interpool.native.archive.manifest_names import NAMES
 
@@ -238,10 +238,10 @@ def test_a_setting_that_would_protect_nothing_is_refused(
 
 def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
     strict = HostSettings.of_environment({"INTERPOOL_SIGNATURE_KEYS": str(key), "INTERPOOL_SELF_TEST": "1"})
-    asked = Admission.of(strict, ModelSettings(self_test=False))
-    assert asked == Admission([str(key)], digests=True, self_test=True)
-    assert Admission.of(HostSettings.of_environment({}), ModelSettings(self_test=True)).self_test
-    assert Admission(**json.loads(json.dumps(asdict(asked)))) == asked
+    asked = SignaturePolicy.of(strict, ModelSettings(self_test=False))
+    assert asked == SignaturePolicy([str(key)], digests=True, self_test=True)
+    assert SignaturePolicy.of(HostSettings.of_environment({}), ModelSettings(self_test=True)).self_test
+    assert SignaturePolicy(**json.loads(json.dumps(asdict(asked)))) == asked
 
 
 @pytest.mark.parametrize(

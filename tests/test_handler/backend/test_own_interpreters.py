@@ -11,12 +11,12 @@ from waiting import wait_for
 from interpool.native import InterpreterManager
 
 GIVE = """
-from interpool.handler.admission import Admission
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.handler.backend import neighbours
 from interpool.handler.worker_token import WorkerToken
 
 def give(*directories):
-    token = WorkerToken(-1, -1, "", "", False, -1, Admission())
+    token = WorkerToken(-1, -1, "", "", False, -1, SignaturePolicy())
     neighbours.give_to({directory: token for directory in directories}, "it has replaced torch.relu")
 """
 

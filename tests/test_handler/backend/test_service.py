@@ -13,8 +13,8 @@ import pytest
 from extracted import extracted, token
 from proving import build_archive
 
-from interpool.handler.admission import Admission
 from interpool.handler.host.service_entry import SERVICE_FUNCTION, SERVICE_MODULE
+from interpool.handler.signature_policy import SignaturePolicy
 from interpool.native import InterpreterSession, PyObj
 
 
@@ -208,8 +208,8 @@ def test_a_handle_that_initialize_replaces_is_not_called_as_in_torchserve(
         ({"envelope": "wrong"}, {}, 500, b"No module named 'ts.torch_handler.request_envelope.wrong'"),
         ({"handler": "other.py"}, {}, 500, b"registered with the handler 'other.py'"),
         ({}, {"refusal": "unknown setting"}, 400, b"unknown setting"),
-        ({}, {"admission": Admission(["/nowhere.pem"])}, 400, b"[unsigned]"),
-        ({}, {"admission": Admission(self_test=True)}, 400, b"[no-self-test]"),
+        ({}, {"policy": SignaturePolicy(["/nowhere.pem"])}, 400, b"[unsigned]"),
+        ({}, {"policy": SignaturePolicy(self_test=True)}, 400, b"[no-self-test]"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_says_why_and_runs_nothing(

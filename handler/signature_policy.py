@@ -1,8 +1,9 @@
-"""What an archive must prove before the server runs anything in it.
+"""The signature policy: what an archive must prove before the server runs anything in it.
 
-The operator decides, in the environment that the server is started with: no archive can weaken
-it. Everything is checked on the process's own snapshot of the file, the very bytes that run
-afterwards, and by one interpreter for all of them.
+The operator decides, in the environment that the server is started with: which keys must have signed an
+archive, whether digests are checked, and whether a self-test is run. No archive can weaken that. Everything
+is checked on the process's own snapshot of the file, the very bytes that run afterwards, and by one
+interpreter for all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ logger = logging.getLogger()
 
 
 @dataclass(frozen=True)
-class Admission:
+class SignaturePolicy:
     """The conditions for one model: plain values, which cross to an interpreter as JSON.
 
     Attributes:
@@ -67,9 +68,9 @@ class Admission:
         from interpool.archiver_ext.verify.verification import required_manifest
 
         manifest = required_manifest(package.path, package.reader.manifest)
-        # By its conditions: what was admitted under weaker ones has not met these.
+        # By its conditions: an archive that has met weaker ones has not met these.
         conditions = json.dumps([self.digests, *self.keys])
-        package.reader.once(f"admission {conditions}", lambda: self._check(package, manifest))
+        package.reader.once(f"signature policy {conditions}", lambda: self._check(package, manifest))
         return manifest
 
     def _check(self, package: HermeticPackage, manifest: Manifest) -> str:

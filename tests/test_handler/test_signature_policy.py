@@ -15,7 +15,7 @@ def test_what_was_admitted_without_keys_is_checked_again_with_keys(tmp_path: Pat
     archive = build_archive(tmp_path / "m.ptpkg", tmp_path / "canary")
     _, public = make_keys(tmp_path)
     with InterpreterManager(1) as manager, manager.acquire_session() as session:
-        admit = session.global_("admission_work", "admit")
+        admit = session.global_("signature_policy_work", "admit")
         admit(str(archive))
         with pytest.raises(SignatureError, match=r"is not signed, .* \[unsigned\]"):
             admit(str(archive), str(public))
