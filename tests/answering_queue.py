@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interpool.handler.direct.job import Answer, Job, Refusal
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ class AnsweringQueue(ModelQueue):
 def models_with(queue: ModelQueue) -> Models:
     """Models of which there is one, ``m``, with this queue."""
     models = Models()
-    models.add(ServedModel("m", "1.0", queue))
+    models.add(ModelVersion("m", "1.0", queue))
     return models

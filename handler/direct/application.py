@@ -21,7 +21,7 @@ from interpool.handler.direct.access_lines import AccessLine
 from interpool.handler.direct.descriptions import api_description, metadata, model_api, server_metadata
 from interpool.handler.direct.forms import parameters_of, query_parameters
 from interpool.handler.direct.job import Answer, Job, Parameter, Refusal
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.paths import Asked, Wish, not_found, understand
 from interpool.handler.direct.replies import (
     Headers,
@@ -153,7 +153,7 @@ class Application:
         self,
         exchange: Exchange,
         job: Job,
-        model: ServedModel,
+        model: ModelVersion,
         headers: dict[bytes, bytes],
         line: AccessLine | None,
         arrived: Answer | Refusal,
@@ -175,7 +175,7 @@ class Application:
     async def _go_on(
         self,
         job: Job,
-        model: ServedModel,
+        model: ModelVersion,
         headers: dict[bytes, bytes],
         line: AccessLine | None,
         scope: Scope,
@@ -227,7 +227,7 @@ class Application:
         return asked
 
     async def _answer(
-        self, job: Job, model: ServedModel, scope: Scope, headers: dict[bytes, bytes], send: Send
+        self, job: Job, model: ModelVersion, scope: Scope, headers: dict[bytes, bytes], send: Send
     ) -> None:
         """Send an answer, or the parts of a stream, as they come."""
         try:
@@ -307,7 +307,7 @@ class Application:
 
     def _job(
         self, asked: Asked, headers: dict[bytes, bytes], scope: Scope, body: bytes, request_id: bytes
-    ) -> tuple[ServedModel, Job]:
+    ) -> tuple[ModelVersion, Job]:
         """The model that a prediction is for, and its job for a worker. Raises Refusal."""
         parameters = query_parameters(scope["query_string"]) if asked.takes_query else []
         parameters += parameters_of(headers.get(b"content-type", b""), body)
@@ -318,7 +318,7 @@ class Application:
         received = {**headers, **asked.headers} if asked.headers else headers
         return model, Job(request_id, received, parameters, self._now())
 
-    def _find(self, name: str, version: str | None) -> ServedModel:
+    def _find(self, name: str, version: str | None) -> ModelVersion:
         """The model that answers a request; raises Refusal if there is none."""
         try:
             return self._models.find(name, version)

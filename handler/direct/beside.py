@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interpool.handler.direct.channels import Channels
     from interpool.handler.direct.examples import Examples
     from interpool.handler.direct.followed import FollowedWorker, Management, Registration
-    from interpool.handler.direct.models import Models, ServedModel
+    from interpool.handler.direct.models import Models, ModelVersion
 
 _REFRESH_S = 1.0
 _MOST_ASKED = 20  # the most names that it asks TorchServe about in a second
@@ -199,7 +199,7 @@ class _Beside:
         self._models = models
         self._management = management
         self._channels = channels
-        self._known: dict[tuple[str, str], ServedModel] = {}
+        self._known: dict[tuple[str, str], ModelVersion] = {}
         self._locks = weakref.WeakValueDictionary[str, asyncio.Lock]()  # by name, while a task uses it
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of each worker of TorchServe's, by its pid
 
@@ -276,7 +276,7 @@ class _Beside:
                 await asyncio.sleep(pause_s)
 
     async def _keep(
-        self, worker: FollowedWorker, model: ServedModel, kept: contextlib.ExitStack, *, is_first: bool
+        self, worker: FollowedWorker, model: ModelVersion, kept: contextlib.ExitStack, *, is_first: bool
     ) -> BaseException | None:
         """Keep a worker beside TorchServe's until that one ends.
 
@@ -319,7 +319,7 @@ class _Beside:
                 return None
             return error
 
-    def _miss_worker(self, model: ServedModel) -> None:
+    def _miss_worker(self, model: ModelVersion) -> None:
         """Note that a model has one worker fewer. Without any, requests for it are passed on."""
         from interpool.handler.direct.models import model_not_found
         from interpool.handler.direct.worker import worker_died
@@ -328,16 +328,16 @@ class _Beside:
         if not model.queue.wanted:
             model.queue.refuse_waiting(worker_died() if model.places else model_not_found(model.name))
 
-    def _miss_place(self, model: ServedModel) -> None:
+    def _miss_place(self, model: ModelVersion) -> None:
         """Note that a worker of TorchServe's has ended, and remove the model with the last one."""
         model.places -= 1
         if not model.places and self._known.get((model.name, model.version)) is model:
             del self._known[model.name, model.version]  # else it is registered anew
             self._models.remove(model)
 
-    async def _model(self, worker: FollowedWorker) -> ServedModel | None:
+    async def _model(self, worker: FollowedWorker) -> ModelVersion | None:
         """The model of a worker; None if TorchServe's own frontend must assign its requests."""
-        from interpool.handler.direct.models import ServedModel
+        from interpool.handler.direct.models import ModelVersion
         from interpool.handler.direct.queue import ModelQueue
 
         key = worker.name, worker.version
@@ -350,7 +350,7 @@ class _Beside:
                 return None
             queue = ModelQueue(registration.settings[worker.version])
             examples = await asyncio.to_thread(_examples, Path(worker.files.model_dir))
-            model = ServedModel(worker.name, worker.version, queue, examples, worker.files.model_dir)
+            model = ModelVersion(worker.name, worker.version, queue, examples, worker.files.model_dir)
             self._known[key] = model
             self._models.set_default(worker.name, registration.default)
             self._models.add(model)

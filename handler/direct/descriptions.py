@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 
 _ERROR = {
     "type": "object",
@@ -60,7 +60,7 @@ def api_description(models: Models) -> dict[str, Any]:
     return _document("TorchServe APIs", paths)
 
 
-def model_api(model: ServedModel) -> dict[str, Any]:
+def model_api(model: ModelVersion) -> dict[str, Any]:
     """The OpenAPI document of one model."""
     name = f"predict_{model.name}"
     in_an_envelope = _predict(model, name, _ANY)
@@ -72,7 +72,7 @@ def model_api(model: ServedModel) -> dict[str, Any]:
     return _document(f"RESTful API for: {model.name}", paths)
 
 
-def metadata(model: ServedModel, models: Models) -> dict[str, Any]:
+def metadata(model: ModelVersion, models: Models) -> dict[str, Any]:
     """A model's metadata in the Open Inference Protocol.
 
     Args:
@@ -111,7 +111,7 @@ def _operation(name: str, description: str, content: dict[str, Any]) -> dict[str
     }
 
 
-def _predict(model: ServedModel, name: str, request: dict[str, Any]) -> dict[str, Any]:
+def _predict(model: ModelVersion, name: str, request: dict[str, Any]) -> dict[str, Any]:
     operation = {
         "operationId": name,
         "description": f"Predict with {model.name}, version {model.version}.",

@@ -17,7 +17,7 @@ def model_not_found(name: str) -> Refusal:
 
 
 @dataclass
-class ServedModel:
+class ModelVersion:
     """A version of a model.
 
     Attributes:
@@ -58,10 +58,10 @@ class Models:
     def __init__(self, is_complete: bool = True) -> None:
         self.is_complete = is_complete
         self.is_draining = False
-        self._versions: dict[str, dict[str, ServedModel]] = {}
+        self._versions: dict[str, dict[str, ModelVersion]] = {}
         self._default: dict[str, str] = {}
 
-    def __iter__(self) -> Iterator[ServedModel]:
+    def __iter__(self) -> Iterator[ModelVersion]:
         for versions in self._versions.values():
             yield from versions.values()
 
@@ -80,12 +80,12 @@ class Models:
             ],
         }
 
-    def add(self, model: ServedModel) -> None:
+    def add(self, model: ModelVersion) -> None:
         """Add a model; it replaces one of the same name and version."""
         self._versions.setdefault(model.name, {})[model.version] = model
         self._default.setdefault(model.name, model.version)
 
-    def remove(self, model: ServedModel) -> None:
+    def remove(self, model: ModelVersion) -> None:
         """Remove a model, unless another one has replaced it."""
         versions = self._versions.get(model.name, {})
         if versions.get(model.version) is model:
@@ -103,17 +103,17 @@ class Models:
         """
         self._default[name] = version
 
-    def default(self, name: str) -> ServedModel | None:
+    def default(self, name: str) -> ModelVersion | None:
         """The version of a name that answers requests which name none; None if there is no such name."""
         return self._versions.get(name, {}).get(self._default.get(name, ""))
 
-    def defaults(self) -> Iterator[ServedModel]:
+    def defaults(self) -> Iterator[ModelVersion]:
         """The version of each name that answers requests which name none."""
         for name, versions in self._versions.items():
             if model := versions.get(self._default[name]):
                 yield model
 
-    def find(self, name: str, version: str | None) -> ServedModel:
+    def find(self, name: str, version: str | None) -> ModelVersion:
         """The model that answers a request.
 
         Args:

@@ -16,7 +16,7 @@ from pathlib import Path
 from interpool.handler.config import HostSettings
 from interpool.handler.direct.application import Application, Limits
 from interpool.handler.direct.channels import Channels
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.replies import Headers
 from interpool.handler.direct.supervision import Workers
@@ -119,7 +119,7 @@ class HostThread:
 class _Served:
     """A model, with its workers and files, which end with it."""
 
-    model: ServedModel
+    model: ModelVersion
     workers: Workers
     files: contextlib.ExitStack
 
@@ -254,7 +254,7 @@ class Serving:
             if isinstance(error, LoadFailed | WorkerRefused):
                 raise ServeError(f"{archive.name} cannot be served: {error}") from None
             raise
-        model = ServedModel(
+        model = ModelVersion(
             archive.name,
             archive.version,
             queue,

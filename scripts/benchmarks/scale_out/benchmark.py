@@ -34,7 +34,7 @@ PATIENCE_S = 1200.0
 JSON = "application/json"
 
 
-class OnRay(frameworks.OnTold):
+class CopiesOnRay(frameworks.OnTold):
     """A Ray with so many models and copies of each, behind one of its proxies."""
 
     def __init__(self, kind: str, models: int, copies: int, archive: Path, proxy: str = PYTHON) -> None:
@@ -113,7 +113,7 @@ def main() -> None:
     def note(kind: str, what: str, value: float) -> None:
         measured.setdefault(f"{kind}, {what}", []).append(value)
 
-    def note_memory(kind: str, which: str, running: OnRay) -> None:
+    def note_memory(kind: str, which: str, running: CopiesOnRay) -> None:
         for whose, size in zip(("replicas", "Ray's own"), running.memory(), strict=True):
             note(kind, f"{which}: {whose}, MB", size)
 
@@ -121,7 +121,7 @@ def main() -> None:
         archive = frameworks.archive("small", hermetic=True, store=Path(folder))
         for kind in in_turns(KINDS, options.rounds):
             for proxy in PROXIES:
-                with OnRay(kind, 1, options.copies, archive, proxy).running() as running:
+                with CopiesOnRay(kind, 1, options.copies, archive, proxy).running() as running:
                     (url,) = running.urls
                     expected = frameworks.right_answer("small", url)
                     running.by_handle(1, clients)  # warms
@@ -135,7 +135,7 @@ def main() -> None:
                         note(kind, f"{one}: by handle, answers/s", rate)
                         note_memory(kind, one, running)
                     others.append(watched.cores())
-            with OnRay(kind, options.models, options.copies_each, archive).running() as running:
+            with CopiesOnRay(kind, options.models, options.copies_each, archive).running() as running:
                 note_memory(kind, many, running)
 
     def bar(what: str, least: float, of_processes: bool) -> report.Bar:

@@ -11,7 +11,7 @@ import pytest
 from interpool.archiver_ext import pack
 from interpool.handler.direct.descriptions import metadata, model_api
 from interpool.handler.direct.examples import Examples
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
 SOURCE = """
@@ -52,9 +52,9 @@ def _examples(directory: Path) -> Examples:
     return Examples.of_directory(directory, {"serializedFile": "m.ptpkg"})
 
 
-def _model(examples: Examples) -> ServedModel:
-    async def made() -> ServedModel:
-        return ServedModel("m", "1.0", ModelQueue(QueueSettings()), examples)
+def _model(examples: Examples) -> ModelVersion:
+    async def made() -> ModelVersion:
+        return ModelVersion("m", "1.0", ModelQueue(QueueSettings()), examples)
 
     return asyncio.run(made())
 

@@ -8,7 +8,7 @@ import pytest
 from fake_channels import FakeChannel, FakeChannels, until
 
 from interpool.handler.direct.job import Job, Refusal
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
 
@@ -291,7 +291,7 @@ def test_a_queue_does_not_wait_for_the_answers_of_requests_that_are_given_up() -
 def test_the_default_is_the_first_version_until_another_is_chosen() -> None:
     async def work() -> None:
         models = Models()
-        first, second = (ServedModel("m", version, ModelQueue(QueueSettings())) for version in ("1", "2"))
+        first, second = (ModelVersion("m", version, ModelQueue(QueueSettings())) for version in ("1", "2"))
         models.add(first)
         models.add(second)
         assert models.find("m", None) is first

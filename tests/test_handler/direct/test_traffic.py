@@ -12,7 +12,7 @@ from answering_queue import AnsweringQueue, models_with
 
 from interpool.handler.direct.application import Application
 from interpool.handler.direct.job import Answer, Refusal
-from interpool.handler.direct.models import Models, ServedModel
+from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 from interpool.handler.direct.traffic import TIME_BOUNDS_S, Traffic
 
@@ -48,7 +48,7 @@ def _ask(application: Application, **scope: Any) -> int:
 def test_a_request_that_no_worker_takes_is_counted() -> None:
     async def prepared() -> Models:
         models = Models()
-        models.add(ServedModel("m", "2.0", ModelQueue(QueueSettings())))
+        models.add(ModelVersion("m", "2.0", ModelQueue(QueueSettings())))
         return models
 
     models = asyncio.run(prepared())
