@@ -59,12 +59,12 @@ class FollowedWorker:
 
 
 def _worker_of(message: bytes, stdio: tuple[int, int]) -> FollowedWorker:
-    told: dict[str, Any] = json.loads(message)
-    command = base64.b64decode(told["load_command"])
+    fields: dict[str, Any] = json.loads(message)
+    command = base64.b64decode(fields["load_command"])
     name = name_in_load_command(command)
-    files = ModelFiles(name, told["model_dir"], command, float(told["load_limit_s"]))
-    same = {key: str(told[key]) for key in ("metrics_config", "arguments")}
-    return FollowedWorker(name, told["version"], files, stdio, {**same, "beside": str(told["pid"])})
+    files = ModelFiles(name, fields["model_dir"], command, float(fields["load_limit_s"]))
+    same = {key: str(fields[key]) for key in ("metrics_config", "arguments")}
+    return FollowedWorker(name, fields["version"], files, stdio, {**same, "beside": str(fields["pid"])})
 
 
 class Following:
@@ -99,11 +99,11 @@ class Following:
                 return False
             if not message:
                 return False
-            kind, _, told = message.partition(b"\0")
+            kind, _, text = message.partition(b"\0")
             if kind == b"worker" and len(descriptors) == 2:
                 for descriptor in descriptors:
                     os.set_inheritable(descriptor, False)
-                self._on_worker(_worker_of(told, (descriptors[0], descriptors[1])))
+                self._on_worker(_worker_of(text, (descriptors[0], descriptors[1])))
             else:
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -190,8 +190,8 @@ class Management:
     async def default_version(self, name: str) -> DefaultVersion | None:
         """The default version of a model's name; None if TorchServe does not say."""
         try:
-            (told,) = await self._ask(f"/models/{name}")
-            return DefaultVersion(str(told["modelVersion"]), _is_loaded(told))
+            (answer,) = await self._ask(f"/models/{name}")
+            return DefaultVersion(str(answer["modelVersion"]), _is_loaded(answer))
         except _UNSAID as error:
             logger.debug("TorchServe does not say which version of %s is the default: %r", name, error)
             return None
@@ -205,15 +205,15 @@ class Management:
             return json.loads(await answer.read())
 
 
-def _settings(told: dict[str, Any]) -> QueueSettings:
-    queue = told.get("jobQueueStatus") or {}
+def _settings(version: dict[str, Any]) -> QueueSettings:
+    queue = version.get("jobQueueStatus") or {}
     size = int(queue.get("remainingCapacity", 100)) + int(queue.get("pendingRequests", 0))
     return QueueSettings(
-        batch_size=max(1, int(told["batchSize"])),
-        batch_delay_s=int(told["maxBatchDelay"]) / 1000,
+        batch_size=max(1, int(version["batchSize"])),
+        batch_delay_s=int(version["maxBatchDelay"]) / 1000,
         queue_size=size,
-        response_timeout_s=float(told["responseTimeout"]),
-        client_timeout_s=max(0, int(told["clientTimeoutInMills"])) / 1000,
+        response_timeout_s=float(version["responseTimeout"]),
+        client_timeout_s=max(0, int(version["clientTimeoutInMills"])) / 1000,
     )
 
 
@@ -222,6 +222,6 @@ def _is_loaded(version: dict[str, Any]) -> bool:
     return len(ready) >= int(version["minWorkers"])
 
 
-def _is_left(told: dict[str, Any]) -> bool:
+def _is_left(version: dict[str, Any]) -> bool:
     """Whether TorchServe assigns requests to workers not only by which worker is idle."""
-    return bool(told.get("stateful") or told.get("continuousBatching") or told.get("useJobTicket"))
+    return bool(version.get("stateful") or version.get("continuousBatching") or version.get("useJobTicket"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from interpool.handler.frontend import shim
 from interpool.handler.host import control
 from interpool.handler.host.events import Events
-from interpool.handler.host.limits import Limits
+from interpool.handler.host.resource_limits import Limits
 from interpool.handler.host.survival import Survival
 
 
@@ -119,7 +119,7 @@ class ControlSocket:
             peer, _ = self._listener.accept()
         except OSError:
             if self._limits.lowered:
-                self._survival.despair(self._limits.lowered)
+                self._survival.leave(self._limits.lowered)
             raise
         with peer:
             control.send(peer, "refused", self._limits.exhausted())

@@ -65,7 +65,7 @@ class Pool:
         self._starting.start()
 
     def call_when_started(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called, on any thread, once the start has ended; then ``settle`` is due."""
+        """Have ``wake`` called, on any thread, once the start has ended; then ``take_start`` is due."""
         self._wake = wake
         if self._outcome is not None:  # the start had ended before
             wake()
@@ -105,14 +105,14 @@ class Pool:
         return self._size
 
     @property
-    def hopeless(self) -> str:
+    def final_failure(self) -> str:
         """Why the pool will never serve a call again; "" if it may."""
         if self.manager is None or len(self.manager):
             return ""
         stats = self.manager.stats()
         return "" if stats["growing"] else str(stats["failure"])
 
-    def settle(self) -> bool:
+    def take_start(self) -> bool:
         """Take the result of a start into ``manager`` or ``error``; True if there is a new one."""
         if self._starting is None or self._outcome is None:
             return False
@@ -133,7 +133,7 @@ class Pool:
         """
         if self._starting is not None:
             self._starting.join(CLOSE_S)
-            self.settle()
+            self.take_start()
         if self.manager is not None:
             self.manager.close()
 

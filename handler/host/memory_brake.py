@@ -29,7 +29,7 @@ SHORT = 0.06  # part of a limit: if less is left, growth is limited to half of t
 ENOUGH = 0.12  # part of a limit: if so much is left again, the growth is limited no more
 NEAR = 1 << 30  # bytes that may be gone before the next look; of a smaller limit, half of it
 # Growth is limited if, at the speed since the last look, nothing is left in the longer of two times:
-SOON_S = 0.1  # by which the next look may be late,
+SOON_S = 0.1  # by which the next look may be delayed,
 FAST = 4  # and so many times what has passed since the last look
 FASTEST = 16 << 30  # bytes a second that processes may allocate at most
 PAUSES_S = (0.05, 1.0)  # between two looks at most: if less than NEAR is left, and else
@@ -126,7 +126,7 @@ class MemoryBrake:
         # Else a look may come too late on a busy machine. Root may do this, unless its container may not.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
-        told, pause = "", 0.0
+        logged, pause = "", 0.0
         while True:
             try:
                 if self._stopped.wait(pause):
@@ -137,9 +137,9 @@ class MemoryBrake:
             ) as error:  # MemoryError as well: if this thread ended, the limit would stay as it is
                 pause = PAUSES_S[1]
                 with contextlib.suppress(Exception):
-                    if repr(error) != told:  # not once a second
+                    if repr(error) != logged:  # not once a second
                         logger.exception("the memory that is left cannot be looked after")
-                    told = repr(error)
+                    logged = repr(error)
 
 
 def _near(room: Room) -> int:

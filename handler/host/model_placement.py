@@ -175,8 +175,8 @@ class Keeper:
         self._is_over = False  # a load has ended, and the next may begin
         self._next = 0.0
 
-    def hurry(self) -> None:
-        """Have the next ``keep`` apply the rule, however soon it comes."""
+    def prompt(self) -> None:
+        """Have the next ``keep`` apply the rule at once."""
         self._next = 0.0
 
     def keep(self, manager: InterpreterManager | None, workers: Collection[Worker]) -> None:
@@ -193,7 +193,7 @@ class Keeper:
         if self._is_over and self._thread is not None:
             self._thread.join()
             self._is_over = False
-            self.hurry()
+            self.prompt()
         if manager is None or now < self._next or (self._thread is not None and self._thread.is_alive()):
             return
         self._next = now + EVERY_S

@@ -13,8 +13,8 @@ from interpool.handler.config import HostSettings
 from interpool.handler.errors import SettingsError
 from interpool.handler.frontend.shim import HANDLER_STEM, is_hermetic
 from interpool.handler.host.kept_directory import KeptDirectory
-from interpool.handler.host.limits import is_shortage
 from interpool.handler.host.ordinary_trial import Trial
+from interpool.handler.host.resource_limits import is_shortage
 from interpool.handler.host.worker import Worker
 from interpool.handler.obstacles import obstacles
 from interpool.handler.torchserve import MANIFEST
@@ -91,7 +91,7 @@ class OrdinaryModels:
         Args:
             worker: to which TorchServe has connected.
             manager: of the pool's interpreters.
-            wake: called from the trial's thread at its end; then ``settle`` is due.
+            wake: called from the trial's thread at its end; then ``take_trials`` is due.
 
         Raises:
             OSError: the process has no descriptors left, or the model's files cannot be read.
@@ -103,7 +103,7 @@ class OrdinaryModels:
         marker = self._runtime_dir / f"{_TRIED}{identity_of(directory)}"
         self._trials[directory] = Trial(manager, worker, marker, wake)
 
-    def settle(self) -> list[Worker]:
+    def take_trials(self) -> list[Worker]:
         """Take the results of the trials that have ended, and return the workers that waited for them."""
         ended = {directory: trial for directory, trial in self._trials.items() if trial.reason is not None}
         workers = []
@@ -129,7 +129,7 @@ class OrdinaryModels:
         self._stock[model_dir] = reason
         self._pooled.discard(model_dir)
 
-    def part_with(self, model_dir: str, reason: str, settings: HostSettings) -> None:
+    def stop_serving(self, model_dir: str, reason: str, settings: HostSettings) -> None:
         """Have this process serve a model of any kind no more, from its next worker on.
 
         TorchServe's own workers then serve it, each in a process of its own. There a hermetic model's handler

@@ -37,20 +37,20 @@ from interpool.handler.errors import HostStartError, ServeError, SettingsError, 
 from interpool.handler.failed_load import MESSAGE_LIMIT, OWN_PROCESS, WHOLE_MODEL, ShimsEnding, take_note
 from interpool.handler.frontend import shim
 from interpool.handler.host import control, memory, pool_growth, rotated_log
-from interpool.handler.host.call_watch import PAUSE_S as CALL_WATCH_S
-from interpool.handler.host.call_watch import CallWatch, GivenUp
+from interpool.handler.host.call_timeouts import PAUSE_S as CALL_WATCH_S
+from interpool.handler.host.call_timeouts import CallTimeouts, GivenUp
 from interpool.handler.host.control_socket import ControlSocket
 from interpool.handler.host.events import Events
 from interpool.handler.host.failing_interpreters import FailingInterpreters
 from interpool.handler.host.home_repair import ServerHome
 from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.launch_environment import was_started_like
-from interpool.handler.host.limits import Limits
 from interpool.handler.host.memory_brake import MemoryBrake
 from interpool.handler.host.model_placement import SHORT, Keeper
 from interpool.handler.host.models_apart import ModelsApart
 from interpool.handler.host.ordinary_models import OrdinaryModels
-from interpool.handler.host.served_models import TOLD, End, ServedModels
+from interpool.handler.host.resource_limits import Limits
+from interpool.handler.host.served_models import REPORTED_ENDS, End, ServedModels
 from interpool.handler.host.span_export import exporter_of_environment
 from interpool.handler.host.status import memory_of
 from interpool.handler.host.survival import Survival
@@ -126,7 +126,7 @@ class PoolHost:
         self._events = Events(self._survival, self._on_wake)
         self._workers = WorkerSet()
         self._ordinary = OrdinaryModels(runtime_dir)
-        self._calls = CallWatch()
+        self._calls = CallTimeouts()
         self._trouble = ""
         self._lost_interpreters = 0
         self._apart = ModelsApart(runtime_dir)
@@ -220,10 +220,10 @@ class PoolHost:
     # ---- events -----------------------------------------------------------------------------
 
     def _on_wake(self) -> None:
-        for worker in self._ordinary.settle():
+        for worker in self._ordinary.take_trials():
             if worker.state == "tried":
                 self._for(worker, self._take_up)
-        if not self._pool.settle():
+        if not self._pool.take_start():
             return
         if self._pool.error:
             # All workers that were started together must get the reason.
@@ -331,12 +331,12 @@ class PoolHost:
                     self._take_report(worker, report)
 
     def _take_report(self, worker: Worker, report: Report) -> None:
-        worker.told = TOLD.get(report.kind, worker.told)
+        worker.reported_end = REPORTED_ENDS.get(report.kind, worker.reported_end)
         if report.kind == "started" and not worker.started:
             worker.started = True
             self._tell_followers(worker)
         worker.note_load(report)
-        self._keeper.hurry()
+        self._keeper.prompt()
         if report.model:
             worker.be_called(report.model)
         if model := self._models.get(worker.registration.model_dir):
@@ -362,12 +362,12 @@ class PoolHost:
         if worker.direct or not worker.started or worker.connection is None:
             return
         try:
-            told = worker.for_followers()
+            text = worker.for_followers()
         except SettingsError as error:  # its manifest is gone: it is being unregistered
-            logger.info("%s is not told of: %s", worker.model, error)
+            logger.info("%s is not announced: %s", worker.model, error)
             return
         for follower in self._control.followers:
-            if not control.send(follower, "worker", told, worker.stdio):
+            if not control.send(follower, "worker", text, worker.stdio):
                 self._control.drop(follower)
 
     def _note_load(self, worker: Worker, report: Report) -> None:
@@ -449,7 +449,7 @@ class PoolHost:
         worker.tell(f"interpool: {reason}{served}\n")
         self._lost_device = self._lost_device or time.monotonic()
         if worker.connection is None:  # no client waits for its answer
-            self._survival.despair(_NO_DEVICE)
+            self._survival.leave(_NO_DEVICE)
 
     def _end_shim(self, worker: Worker, shims: ShimsEnding) -> None:
         ended = shims.wait_for(worker.registration.pid)
@@ -473,8 +473,8 @@ class PoolHost:
         self._workers.ending.discard(worker)
         self._workers.lost.discard(worker)
         worker.release()
-        if worker.told is End.DEVICE_LOST:
-            self._survival.despair(_NO_DEVICE)
+        if worker.reported_end is End.DEVICE_LOST:
+            self._survival.leave(_NO_DEVICE)
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -485,11 +485,11 @@ class PoolHost:
         # status again and again for ever, so it does not restart the idle time.
         elif now - self._idle_since >= self._patience_s and not self._control.is_asked:
             self._reason_to_leave = self._pool.error or "no worker needs the pool"
-        if hopeless := self._pool.hopeless:
+        if failure := self._pool.final_failure:
             # TorchServe restarts the workers. These start the next host, which has none of these troubles.
-            self._reason_to_leave = f"no interpreter is left, and none starts: {hopeless}"
+            self._reason_to_leave = f"no interpreter is left, and none starts: {failure}"
         if self._lost_device and now - self._lost_device >= LAST_ANSWER_S:
-            self._survival.despair(_NO_DEVICE)
+            self._survival.leave(_NO_DEVICE)
         self._end_calls()
         if now >= self._next_keep:
             self._next_keep = now + KEEP_S
@@ -513,7 +513,7 @@ class PoolHost:
             rotated_log.look()
         self._pool.drop_ended_states()
         if self._pool.has_grown():
-            self._keeper.hurry()
+            self._keeper.prompt()
         self._keeper.keep(self._pool.manager, self._workers.registered)
 
     # ---- calls that last ---------------------------------------------------------------------
@@ -534,7 +534,7 @@ class PoolHost:
         model = self._models.get(model_dir)
         if model is None or not model.lose(loss.reason):
             return
-        self._ordinary.part_with(model_dir, model.parting_reason, self._settings)
+        self._ordinary.stop_serving(model_dir, model.give_up_reason, self._settings)
         self._end_workers(model_dir)
 
     def _relieve(self) -> None:
@@ -556,7 +556,7 @@ class PoolHost:
         if self._trouble and not before:
             logger.error("%s", self._trouble)
         elif before and not self._trouble:
-            logger.info("the pool serves everybody again")
+            logger.info("the pool serves all models again")
 
     # ---- workers ----------------------------------------------------------------------------
 
@@ -689,7 +689,7 @@ class PoolHost:
             return  # the reports have ended it: its model goes to processes of its own
         model = self._models.get(worker.registration.model_dir)
         if model is not None and not worker.registration.beside:
-            model.worker_ended(worker.registration.address, worker.told or why)
+            model.worker_ended(worker.registration.address, worker.reported_end or why)
         self._events.unwatch(worker.peer)
         if worker.listener is not None:
             self._events.unwatch(worker.listener)

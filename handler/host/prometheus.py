@@ -141,7 +141,7 @@ POOL_METRICS: tuple[tuple[str, type[Metric], str, tuple[str, ...], Callable[[Hos
     (
         "interpool_private_dirty_bytes",
         GaugeMetricFamily,
-        "Memory of the host that nobody shares and that has been written.",
+        "Memory of the host that no other process shares and that has been written.",
         (),
         lambda pool: [((), pool["memory"].get("private_dirty", 0))],
     ),
@@ -209,7 +209,7 @@ MODEL_METRICS: tuple[
     (
         "interpool_requests",
         CounterMetricFamily,
-        "Requests that were answered, whatever the answer.",
+        "Requests that were answered, with any status.",
         (),
         lambda _, model: [((), model.requests)],
     ),

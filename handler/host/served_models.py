@@ -49,7 +49,7 @@ class End(StrEnum):
 
 
 # By the kind of an interpreter's report on a worker that is about to end.
-TOLD = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "device_lost": End.DEVICE_LOST}
+REPORTED_ENDS = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "device_lost": End.DEVICE_LOST}
 
 
 @dataclass
@@ -66,7 +66,7 @@ class ServedModel:
         worker_ends: workers that ended, by reason.
         reason: why the last load failed; "" if one has succeeded since, or none failed.
         given_up: calls that did not return and cost their interpreters.
-        parting_reason: text on these calls, for people; "" if there were none.
+        give_up_reason: text on these calls, for people; "" if there were none.
         traces: why it has interpreters of its own; "" if it has none.
         archive: the name in its archive, without a version.
         exemplars: the latencies of traced calls.
@@ -81,7 +81,7 @@ class ServedModel:
     worker_ends: Counter[End] = field(default_factory=Counter)
     reason: str = ""
     given_up: int = 0
-    parting_reason: str = ""
+    give_up_reason: str = ""
     traces: str = ""
     archive: str = ""
     exemplars: Exemplars = field(default_factory=Exemplars)
@@ -95,7 +95,7 @@ class ServedModel:
         TorchServe gives an address only to the worker that replaces the last one there.
         """
         # Old addresses do not come back, as TorchServe numbers its workers upwards.
-        self._places, self._lost = _of_late(self._places), _of_late(self._lost)
+        self._places, self._lost = _recent(self._places), _recent(self._lost)
         self.worker_starts += 1
         self.worker_restarts += address in self._places
         self._places[address] = math.inf
@@ -128,7 +128,7 @@ class ServedModel:
         """Note that a call did not return; True if this process should not serve the model any more."""
         self.given_up += 1
         count = f"{self.given_up} of its calls did not come back, and each cost an interpreter"
-        self.parting_reason = f"{count}. The last: {reason}"
+        self.give_up_reason = f"{count}. The last: {reason}"
         return self.given_up > LOSSES_BORNE
 
     def add(self, other: ServedModel) -> None:
@@ -162,7 +162,7 @@ class ServedModel:
         }
 
 
-def _of_late(ended: dict[str, float]) -> dict[str, float]:
+def _recent(ended: dict[str, float]) -> dict[str, float]:
     """Those addresses at which another worker may still start."""
     now = time.monotonic()
     return {address: since for address, since in ended.items() if now - since < RESTART_S}

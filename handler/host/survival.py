@@ -28,7 +28,7 @@ class Survival:
     def __init__(self) -> None:
         self._has_failed = False
         self._in_a_row = 0
-        self._told: dict[str, tuple[float, int]] = {}  # when each was logged, and how often it came since
+        self._logged: dict[str, tuple[float, int]] = {}  # when each was logged, and how often it came since
         self._beyond_repair = ""
 
     def attempt(self, step: Callable[[], object], failure: str) -> Exception | None:
@@ -48,11 +48,11 @@ class Survival:
             if isinstance(error, OSError) and error.errno in _CANNOT_HEAL:
                 self._beyond_repair = f"{failure}: {error.strerror}. Has a model closed what is not its own?"
             with contextlib.suppress(Exception):  # there may be no memory for a log line either
-                self._tell(failure, error)
+                self._log(failure, error)
             return error
         return None
 
-    def despair(self, reason: str) -> None:
+    def leave(self, reason: str) -> None:
         """Have the host leave at the end of this turn, for this reason."""
         self._beyond_repair = reason
 
@@ -75,15 +75,15 @@ class Survival:
         time.sleep(min(first * 2 ** (self._in_a_row - 1), longest))
         return ""
 
-    def _tell(self, failure: str, error: Exception) -> None:
+    def _log(self, failure: str, error: Exception) -> None:
         kind, now = f"{failure}: {error!r}", time.monotonic()
-        since, often = self._told.get(kind, (-QUIET_S, 0))
+        since, often = self._logged.get(kind, (-QUIET_S, 0))
         if now - since < QUIET_S:
-            self._told[kind] = since, often + 1
+            self._logged[kind] = since, often + 1
             return
-        if len(self._told) >= _MOST_KINDS:
-            self._told.clear()
-        self._told[kind] = now, 0
+        if len(self._logged) >= _MOST_KINDS:
+            self._logged.clear()
+        self._logged[kind] = now, 0
         if often:
             logger.error("%s; %d times more in the last %.0f s", kind, often + 1, now - since)
         else:

@@ -25,12 +25,12 @@ Pools = list[HostState]
 Look = tuple[Pools, list[str]]
 
 
-def watch(ask: Callable[[], Look], nobody: str, times: int | None = None) -> None:
+def watch(ask: Callable[[], Look], no_pools: str, times: int | None = None) -> None:
     """Show the pools until the user interrupts; as plain text if there is no terminal.
 
     Args:
         ask: asks every host; returns the hosts' states, and texts on the hosts that did not answer.
-        nobody: the text that is shown if there are none.
+        no_pools: the text that is shown if there are none.
         times: the number of looks; None: without end.
     """
     console = Console()
@@ -38,11 +38,11 @@ def watch(ask: Callable[[], Look], nobody: str, times: int | None = None) -> Non
         if not console.is_terminal:
             for pools, silent in _looks(ask, times):
                 said = [*map(describe_pool, pools), *([unanswered(silent)] if silent else [])]
-                print("\n".join(said) or nobody, flush=True)
+                print("\n".join(said) or no_pools, flush=True)
             return
         with Live(console=console, screen=times is None, auto_refresh=False) as live:
             for pools, silent in _looks(ask, times):
-                live.update(render(pools, silent, nobody), refresh=True)
+                live.update(render(pools, silent, no_pools), refresh=True)
     except KeyboardInterrupt:
         pass
 
@@ -54,18 +54,18 @@ def _looks(ask: Callable[[], Look], times: int | None) -> Iterator[Look]:
         yield ask()
 
 
-def render(pools: Pools, silent: list[str], nobody: str) -> RenderableType:
+def render(pools: Pools, silent: list[str], no_pools: str) -> RenderableType:
     """The pools as tables, and the hosts that do not answer.
 
     Args:
         pools: the states that the pools' hosts have sent.
         silent: texts on the hosts that did not answer.
-        nobody: the text that is shown if there are neither.
+        no_pools: the text that is shown if there are neither.
     """
     parts = [part for pool in pools for part in _pool(pool)]
     if silent:
         parts.append(Text(unanswered(silent), style="red"))
-    return Group(*parts) if parts else Text(nobody)
+    return Group(*parts) if parts else Text(no_pools)
 
 
 def _pool(pool: HostState) -> list[RenderableType]:

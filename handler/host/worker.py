@@ -2,7 +2,7 @@
 
 A worker is *waiting* until the pool's interpreters run. It is then *listening*, and *connected* when
 TorchServe has connected. It is *ending* while its last call still runs, and *lost* if the host has given up
-that call (call_watch.py). If its archive is ordinary, it is *tried* between listening and connected
+that call (call_timeouts.py). If its archive is ordinary, it is *tried* between listening and connected
 (ordinary_trial.py).
 """
 
@@ -22,7 +22,7 @@ from interpool.handler.config import HostSettings, ModelSettings, model_manifest
 from interpool.handler.errors import SettingsError, WorkerRefused
 from interpool.handler.frontend.shim import ARGUMENT_SEPARATOR, file_identity
 from interpool.handler.host import control
-from interpool.handler.host.limits import is_shortage
+from interpool.handler.host.resource_limits import is_shortage
 from interpool.handler.host.served_models import End
 from interpool.handler.host.service_entry import (
     LOAD_LIMIT_S,
@@ -53,7 +53,7 @@ class Worker:
     most_answer_bytes: int = 0  # the largest answer that TorchServe takes; 0: unknown
     reports: int = -1  # descriptor for the interpreters' reports on it; see worker_reports.py
     started: bool = False  # it has its model, and has said so to TorchServe
-    told: End | None = None  # why it ends, if an interpreter has reported that
+    reported_end: End | None = None  # why it ends, if an interpreter has reported that
     settings: ModelSettings = field(init=False)
     refusal: str = field(init=False, default="")  # why its settings are refused
     model: str = field(init=False, default="?")  # name and version; at first the archive's name

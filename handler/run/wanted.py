@@ -44,19 +44,19 @@ class Wanted:
         Raises:
             SettingsError: it is neither, or has an unknown or wrong setting.
         """
-        told = {"url": value} if isinstance(value, str) else value
-        if not isinstance(told, Mapping) or not isinstance(told.get("url"), str):
+        given = {"url": value} if isinstance(value, str) else value
+        if not isinstance(given, Mapping) or not isinstance(given.get("url"), str):
             raise SettingsError(f"the model {name!r} needs the path or URL of an archive, not {value!r}")
-        if unknown := told.keys() - {"url", *_OPTIONS}:
+        if unknown := given.keys() - {"url", *_OPTIONS}:
             raise SettingsError(
                 f"the model {name!r} has the unknown setting {min(map(str, unknown))!r}; "
                 f"the settings are: url, {', '.join(_OPTIONS)}"
             )
         try:
-            options = Options.of({key: value for key, value in told.items() if key != "url"})
+            options = Options.of({key: value for key, value in given.items() if key != "url"})
         except SettingsError as error:
             raise SettingsError(f"the model {name!r}: {error}") from None
-        return cls(told["url"], options)
+        return cls(given["url"], options)
 
 
 class Reconciler:

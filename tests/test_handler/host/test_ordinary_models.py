@@ -123,7 +123,7 @@ def _try_out(models: OrdinaryModels, worker: Any, pool: Any) -> list[Any]:
     over = threading.Event()
     models.try_out(worker, pool, over.set)
     assert over.wait(60)
-    return models.settle()
+    return models.take_trials()
 
 
 def _say(log: int) -> str:

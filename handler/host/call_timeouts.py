@@ -47,7 +47,7 @@ class _Overdue:
     interruptions: int = field(default=0)
 
 
-class CallWatch:
+class CallTimeouts:
     """Ends calls. Its methods are for the host's control thread.
 
     Args:
@@ -129,7 +129,7 @@ def _why_to_end(worker: Worker, running: float | None) -> str:
     if running is None or worker.answering:
         return ""
     if worker.state == "ending":
-        return "its worker has ended, and nobody waits for its answer"
+        return "its worker has ended, and no client waits for its answer"
     limit = worker.call_limit_s
     if limit is None or worker.without_load(running) <= limit:
         return ""

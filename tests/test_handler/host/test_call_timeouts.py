@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from interpool.handler.host import call_watch
-from interpool.handler.host.call_watch import CallWatch
+from interpool.handler.host import call_timeouts
+from interpool.handler.host.call_timeouts import CallTimeouts
 from interpool.handler.host.worker import Worker
 
 
@@ -48,12 +48,12 @@ def _worker(**fields: Any) -> Any:
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The time, which a test sets."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(call_watch, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(call_timeouts, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
 def test_a_call_that_torchserve_waits_for_is_left_alone() -> None:
-    watch, worker = CallWatch(), _worker()
+    watch, worker = CallTimeouts(), _worker()
     assert watch.look([worker]) == []
     assert not watch.is_busy
     assert worker.connection.interruptions == 0
@@ -63,7 +63,7 @@ def test_a_call_that_torchserve_waits_for_is_left_alone() -> None:
 def test_one_that_nobody_waits_for_or_that_takes_too_long_is_interrupted_thrice_and_given_up(
     seconds: Any, fields: dict[str, Any]
 ) -> None:
-    watch, worker = CallWatch(grace_s=4.0), _worker(**fields)
+    watch, worker = CallTimeouts(grace_s=4.0), _worker(**fields)
     counts = []
     for _ in range(5):
         lost = watch.look([worker])
@@ -79,7 +79,7 @@ def test_one_that_nobody_waits_for_or_that_takes_too_long_is_interrupted_thrice_
 
 
 def test_an_interrupted_call_that_comes_back_costs_nothing(seconds: Any) -> None:
-    watch, worker = CallWatch(grace_s=4.0), _worker(state="ending")
+    watch, worker = CallTimeouts(grace_s=4.0), _worker(state="ending")
     watch.look([worker])
     worker.connection.running = None
     seconds.now += 10.0
@@ -88,7 +88,7 @@ def test_an_interrupted_call_that_comes_back_costs_nothing(seconds: Any) -> None
 
 
 def test_one_that_comes_back_at_the_last_moment_is_not_given_up(seconds: Any) -> None:
-    watch, worker = CallWatch(grace_s=4.0), _worker(state="ending")
+    watch, worker = CallTimeouts(grace_s=4.0), _worker(state="ending")
     watch.look([worker])
     seconds.now += 10.0
     worker.connection.give_up = lambda: None
@@ -96,7 +96,7 @@ def test_one_that_comes_back_at_the_last_moment_is_not_given_up(seconds: Any) ->
 
 
 def test_the_next_call_of_a_worker_has_its_own_time(seconds: Any) -> None:
-    watch, worker = CallWatch(grace_s=4.0), _worker(call_limit_s=0.5)
+    watch, worker = CallTimeouts(grace_s=4.0), _worker(call_limit_s=0.5)
     for running in itertools.islice(itertools.cycle((0.6, 0.1)), 20):
         worker.connection.running = running
         assert watch.look([worker]) == []
@@ -104,20 +104,20 @@ def test_the_next_call_of_a_worker_has_its_own_time(seconds: Any) -> None:
 
 
 def test_a_worker_whose_refusal_is_to_be_sent_is_not_hurried() -> None:
-    watch, worker = CallWatch(), _worker(state="ending", answering=True)
+    watch, worker = CallTimeouts(), _worker(state="ending", answering=True)
     assert watch.look([worker]) == []
     assert not watch.is_busy
 
 
 def test_what_is_no_workers_any_more_is_forgotten() -> None:
-    watch, worker = CallWatch(), _worker(state="ending")
+    watch, worker = CallTimeouts(), _worker(state="ending")
     watch.look([worker])
     watch.look([])
     assert not watch.is_busy
 
 
 def test_one_that_is_in_an_import_is_interrupted_as_soon_as_that_is_over(seconds: Any) -> None:
-    watch, worker = CallWatch(grace_s=4.0), _worker(state="ending")
+    watch, worker = CallTimeouts(grace_s=4.0), _worker(state="ending")
     worker.connection.importing = True
     for interruptions in (1, 2, 3):
         watch.look([worker])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from interpool.handler.host import limits
+from interpool.handler.host import resource_limits
 
 _FOR_FILES = 32  # that the host keeps
 
@@ -21,7 +21,7 @@ def room() -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as opened:
         while (used := len(os.listdir("/proc/self/fd")) - 1) < 4 * _FOR_FILES:
             _open(opened)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + _FOR_FILES + limits.OF_WORKER, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + _FOR_FILES + resource_limits.OF_WORKER, hard))
         try:
             yield opened
         finally:
@@ -35,18 +35,18 @@ def _open(opened: contextlib.ExitStack, count: int = 1) -> None:
 
 def test_a_worker_is_taken_if_it_needs_exactly_what_is_left(room: contextlib.ExitStack) -> None:
     _open(room, 3)  # its connection and its two log pipes, which come with the registration
-    assert not limits.Limits().refusal(unserved=0)
+    assert not resource_limits.Limits().refusal(unserved=0)
 
 
 def test_a_worker_is_refused_if_it_lacks_one_descriptor(room: contextlib.ExitStack) -> None:
     _open(room, 4)
-    assert "file descriptors left" in limits.Limits().refusal(unserved=0)
+    assert "file descriptors left" in resource_limits.Limits().refusal(unserved=0)
 
 
 def test_the_room_is_the_same_whether_the_worker_before_is_served_or_not(room: contextlib.ExitStack) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft + limits.OF_WORKER, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft + resource_limits.OF_WORKER, hard))
     _open(room, 3 + 3)
-    assert not limits.Limits().refusal(unserved=1)
-    _open(room, limits.OF_WORKER - 3)
-    assert not limits.Limits().refusal(unserved=0)
+    assert not resource_limits.Limits().refusal(unserved=1)
+    _open(room, resource_limits.OF_WORKER - 3)
+    assert not resource_limits.Limits().refusal(unserved=0)
