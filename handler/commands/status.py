@@ -70,8 +70,8 @@ def status(
         _check(check, *_pools(), patience, no_pool, as_json)
         return
     if watch:
+        from interpool.handler.commands.watch import watch as show
         from interpool.handler.host.status import ask_hosts
-        from interpool.handler.host.watch import watch as show
 
         show(ask_hosts, no_pool, times=times)
         return

@@ -9,7 +9,7 @@ import pytest
 from pool_states import interpreter, leases, model, pool, worker
 from rich.console import Console
 
-from interpool.handler.host import watch as watching
+from interpool.handler.commands import watch as watching
 
 
 def _shown(*pools: dict[str, Any], silent: list[str] | None = None) -> str:
