@@ -29,15 +29,10 @@ logger = logging.getLogger("interpool.host")
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A call that was left to itself, with its interpreter.
+    """A call that was left to itself, with its interpreter."""
 
-    Attributes:
-        worker: whose call it was.
-        reason: why it was given up, for the log.
-    """
-
-    worker: Worker
-    reason: str
+    worker: Worker  # whose call it was
+    reason: str  # why it was given up, for the log
 
 
 @dataclass

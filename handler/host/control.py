@@ -54,25 +54,16 @@ logger = logging.getLogger("interpool.host")
 
 @dataclass(frozen=True)
 class Registration:
-    """A worker's registration, from its shim or from the direct address.
+    """A worker's registration, from its shim or from the direct address."""
 
-    Attributes:
-        pid: the shim's process id; of the direct address's worker, a number that no process has.
-        address: of the socket to which TorchServe is going to connect.
-        model_dir: the directory of the worker's model.
-        metrics_config: the path of TorchServe's metrics configuration.
-        arguments: of TorchServe's command line for the worker.
-        channel: the number of the channel that carries requests in place of TorchServe's connection; 0: none.
-        beside: ``pid`` of the worker of TorchServe's that this worker is beside; 0: it is beside none.
-    """
-
-    pid: int
-    address: str
-    model_dir: str
-    metrics_config: str
-    arguments: list[str]
+    pid: int  # the shim's process id; of the direct address's worker, a number that no process has
+    address: str  # of the socket to which TorchServe is going to connect
+    model_dir: str  # the directory of the worker's model
+    metrics_config: str  # the path of TorchServe's metrics configuration
+    arguments: list[str]  # of TorchServe's command line for the worker
+    # The number of the channel that carries requests in place of TorchServe's connection; 0: none.
     channel: int = 0
-    beside: int = 0
+    beside: int = 0  # ``pid`` of the worker of TorchServe's that this worker is beside; 0: it is beside none
 
 
 def listen(runtime_dir: Path) -> socket.socket:

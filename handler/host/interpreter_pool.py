@@ -105,6 +105,12 @@ class Pool:
         return self._size
 
     @property
+    def retired(self) -> int:
+        """The number of interpreters that are gone, and their memory until this process ends."""
+        entries = self.manager.stats()["interpreters"] if self.manager is not None else []
+        return sum(entry["state"] == "retired" for entry in entries)
+
+    @property
     def final_failure(self) -> str:
         """Why the pool will never serve a call again; "" if it may."""
         if self.manager is None or len(self.manager):

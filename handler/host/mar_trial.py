@@ -47,19 +47,12 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of a load; the first one is that of the pool's start.
+    """The outcome of a load; the first one is that of the pool's start."""
 
-    Attributes:
-        failure: why it failed; "" if it did not.
-        weights: how the weights' memory is shared, for people.
-        traces: what the model has left that other models would meet, for people; "" if nothing.
-        seconds: how long the load took.
-    """
-
-    failure: str = ""
-    weights: str = ""
-    traces: str = ""
-    seconds: float = 0.0
+    failure: str = ""  # why it failed; "" if it did not
+    weights: str = ""  # how the weights' memory is shared, for people
+    traces: str = ""  # what the model has left that other models would meet, for people; "" if nothing
+    seconds: float = 0.0  # how long the load took
 
 
 _PROGRAM: Final = Program(__spec__.name, _Job, _Outcome)

@@ -15,15 +15,10 @@ _NO_LIMIT = 1 << 62  # version 1 reports a little less than 1 << 63 if there is 
 
 
 class Room(NamedTuple):
-    """What is left of a limit.
+    """What is left of a limit."""
 
-    Attributes:
-        free: bytes that are left.
-        most: the limit, in bytes.
-    """
-
-    free: int
-    most: int
+    free: int  # bytes that are left
+    most: int  # the limit, in bytes
 
     @property
     def part(self) -> float:

@@ -12,65 +12,40 @@ PATIENCE_S = 30.0
 
 @dataclass
 class ModelView:
-    """A model in one pool. A model that was registered twice under a name counts as one.
+    """A model in one pool. A model that was registered twice under a name counts as one."""
 
-    Attributes:
-        name: the name that it is registered by.
-        version: the version that it is registered by.
-        registered: whether it is registered now; the counts of a model that was unregistered remain.
-        workers: the number of workers in each state.
-        starting: workers that are connected and wait for the model to be loaded.
-        awaited: workers that ended and that TorchServe has not started again yet.
-        starts: workers so far.
-        restarts: those among them that took another's place.
-        ends: workers that ended, by reason.
-        interpreters: numbers of the interpreters that have served it, and as a rule have it loaded.
-        leases: leases of interpreters so far.
-        waits: numbers of leases by how long they waited, in the buckets of the pool's bounds.
-        waited_s: seconds that leases waited, together.
-        wait_exemplars: of traced waits, by the bucket's number (see ``span_export.Exemplars``).
-        lease_exemplars: of traced leases, likewise.
-        leased: numbers of leases by how long they lasted, in the same buckets.
-        leased_s: seconds that leases lasted, together.
-        requests: requests that were answered.
-        failed_requests: those among them whose batch was answered by an error.
-        waiting: calls that wait for an interpreter now.
-        longest_wait_s: seconds that the first of these has waited.
-        longest_lease_s: seconds that the longest lease that has not ended has lasted.
-        loads: loads in interpreters so far.
-        load_s: seconds that these loads took, together.
-        failed_loads: loads that failed so far.
-        reason: why the last load failed; "" if one has succeeded since, or none failed.
-        failed_lately: whether that failed load was in the last two minutes.
-    """
-
-    name: str
-    version: str
+    name: str  # the name that it is registered by
+    version: str  # the version that it is registered by
+    # Whether it is registered now; the counts of a model that was unregistered remain.
     registered: bool = True
-    workers: Counter[str] = field(default_factory=Counter)
-    starting: int = 0
-    awaited: int = 0
-    starts: int = 0
-    restarts: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
+    workers: Counter[str] = field(default_factory=Counter)  # the number of workers in each state
+    starting: int = 0  # workers that are connected and wait for the model to be loaded
+    awaited: int = 0  # workers that ended and that TorchServe has not started again yet
+    starts: int = 0  # workers so far
+    restarts: int = 0  # those among them that took another's place
+    ends: Counter[str] = field(default_factory=Counter)  # workers that ended, by reason
+    # Numbers of the interpreters that have served it, and as a rule have it loaded.
     interpreters: set[int] = field(default_factory=set)
-    leases: int = 0
+    leases: int = 0  # leases of interpreters so far
+    # Numbers of leases by how long they waited, in the buckets of the pool's bounds.
     waits: list[int] = field(default_factory=list)
-    waited_s: float = 0.0
+    waited_s: float = 0.0  # seconds that leases waited, together
+    # Of traced waits, by the bucket's number (see ``span_export.Exemplars``).
     wait_exemplars: dict[int, Exemplar] = field(default_factory=dict)
-    lease_exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    lease_exemplars: dict[int, Exemplar] = field(default_factory=dict)  # of traced leases, likewise
+    # Numbers of leases by how long they lasted, in the same buckets.
     leased: list[int] = field(default_factory=list)
-    leased_s: float = 0.0
-    requests: int = 0
-    failed_requests: int = 0
-    waiting: int = 0
-    longest_wait_s: float = 0.0
-    longest_lease_s: float = 0.0
-    loads: int = 0
-    load_s: float = 0.0
-    failed_loads: int = 0
-    reason: str = ""
-    failed_lately: bool = False
+    leased_s: float = 0.0  # seconds that leases lasted, together
+    requests: int = 0  # requests that were answered
+    failed_requests: int = 0  # those among them whose batch was answered by an error
+    waiting: int = 0  # calls that wait for an interpreter now
+    longest_wait_s: float = 0.0  # seconds that the first of these has waited
+    longest_lease_s: float = 0.0  # seconds that the longest lease that has not ended has lasted
+    loads: int = 0  # loads in interpreters so far
+    load_s: float = 0.0  # seconds that these loads took, together
+    failed_loads: int = 0  # loads that failed so far
+    reason: str = ""  # why the last load failed; "" if one has succeeded since, or none failed
+    failed_lately: bool = False  # whether that failed load was in the last two minutes
 
     def is_called(self, name: str) -> bool:
         """Whether it goes by ``name``: a model's name, with or without ``/version``, or ``*``."""

@@ -11,6 +11,7 @@ it does for a load. So a model whose load takes long is loaded once only.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import socket
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE
 from interpool.handler.host.worker import Worker
+from interpool.handler.torchserve import MANIFEST
 from interpool.native.errors import InterpreterRetiredError
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ _PAUSE_S = 0.05
 # Of the time that TorchServe waits for a load. If the first load takes longer, a second one might not end in
 # time.
 _PART_FOR_THE_FIRST = 1 / 3
+# Files in the runtime directory, with an archive's identity in their names. They hold its directory's path.
+_TRIED = "tried-"
+_CRASHED = "crashed-"
 
 
 class Trial:
@@ -50,7 +55,7 @@ class Trial:
     Attributes:
         workers: the workers that wait for its end.
         reason: why the pool does not serve the model; "" if it does, None until the trial has ended.
-        came_to_nothing: whether TorchServe closed the connection before the end. The trial then shows
+        is_inconclusive: whether TorchServe closed the connection before the end. The trial then shows
             nothing, and the next worker's trial may.
 
     Raises:
@@ -62,7 +67,7 @@ class Trial:
     ) -> None:
         self.workers = [first]
         self.reason: str | None = None
-        self.came_to_nothing = False
+        self.is_inconclusive = False
         self._manager = manager
         self._marker = marker
         self._wake = wake
@@ -109,8 +114,8 @@ class Trial:
                         kept.put_back()
             self.reason = reason
         except Exception as error:
-            self.came_to_nothing = self._is_left()
-            if self.came_to_nothing:
+            self.is_inconclusive = self._is_left()
+            if self.is_inconclusive:
                 logger.info("the trial of %s was given up, as its worker has ended", self._directory)
             else:
                 logger.exception("the trial of %s failed", self._directory)
@@ -214,3 +219,68 @@ class Trial:
             else:
                 with contextlib.suppress(OSError), open(log, "wb", buffering=0, closefd=False) as file:
                     file.write(text)
+
+
+class Trials:
+    """The trials of a host. Its methods are for the host's control thread.
+
+    Args:
+        runtime_dir: the host's runtime directory, which outlives a host that crashes.
+    """
+
+    def __init__(self, runtime_dir: Path) -> None:
+        self._runtime_dir = runtime_dir
+        self._running: dict[str, Trial] = {}
+        for marker in runtime_dir.glob(f"{_TRIED}*"):
+            _restore(marker)
+            marker.replace(runtime_dir / marker.name.replace(_TRIED, _CRASHED))
+
+    def ended_a_host(self, model_dir: str) -> bool:
+        """Whether a host ended while it tried this archive; the errors are those of ``identity_of``."""
+        return (self._runtime_dir / f"{_CRASHED}{identity_of(model_dir)}").exists()
+
+    def start(self, worker: Worker, manager: InterpreterManager, wake: Callable[[], None]) -> None:
+        """Start a trial of the worker's model, or have the worker wait for the trial that runs already.
+
+        Args:
+            worker: to which TorchServe has connected.
+            manager: of the pool's interpreters.
+            wake: called from the trial's thread at its end; then ``take_ended`` is due.
+
+        Raises:
+            OSError: the process has no descriptors left, or the model's files cannot be read.
+        """
+        directory = worker.registration.model_dir
+        if directory in self._running:
+            self._running[directory].workers.append(worker)
+            return
+        marker = self._runtime_dir / f"{_TRIED}{identity_of(directory)}"
+        self._running[directory] = Trial(manager, worker, marker, wake)
+
+    def take_ended(self) -> dict[str, Trial]:
+        """Remove the trials that have ended, and return them by their models' directories."""
+        ended = {each: trial for each, trial in self._running.items() if trial.reason is not None}
+        for directory in ended:
+            del self._running[directory]
+        return ended
+
+
+def _restore(marker: Path) -> None:
+    """Restore the directory of a model in whose trial a host has died."""
+    try:
+        kept = KeptDirectory(os.fsdecode(marker.read_bytes()))
+        kept.put_back()
+        kept.remove()
+    except (OSError, ValueError) as error:
+        logger.warning("the directory of a model whose trial ended a host cannot be restored: %s", error)
+
+
+def identity_of(model_dir: str) -> str:
+    """A text that identifies an archive, whatever directory TorchServe extracts it to.
+
+    Raises:
+        OSError: the directory or its manifest cannot be read.
+    """
+    files = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(model_dir) if entry.is_file())
+    text = (Path(model_dir) / MANIFEST).read_bytes() + repr(files).encode()
+    return hashlib.sha256(text).hexdigest()[:16]

@@ -8,15 +8,23 @@ have no interpreter at all. It grows by another one if a long call holds that on
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from interpool.handler.host.interpreter_pool import Pool
+from interpool.handler.host.model_placement import SHORT
+from interpool.handler.host.served_models import ServedModels
 from interpool.handler.host.status import sharing
 
 if TYPE_CHECKING:
     from interpool.native.pool.states import PoolState
 
 HELD_S = 5.0
+_RETIRED_STEP = 10  # the log says how many interpreters are gone, each time that so many more are
+
+logger = logging.getLogger("interpool.host")
 
 
 def holders(stats: PoolState) -> dict[str, float]:
@@ -71,3 +79,35 @@ def describe(stats: PoolState, names: dict[str, str]) -> str:
         return ""
     each = ", ".join(f"{names.get(model, model)} for {s:.0f} s" for model, s in sorted(held.items()))
     return f"{stats['waiting']} calls wait, and every interpreter is held by calls that last: {each}"
+
+
+@dataclass
+class PoolGrowth:
+    """Sets a pool's size again and again, and logs what is wrong. For the host's control thread."""
+
+    pool: Pool
+    models: ServedModels
+    free_memory: Callable[[], float]  # the part of the memory that is left, 0 to 1
+    trouble: str = ""  # why the pool did not serve all models at the last look, for people; "" if it did
+    _retired: int = 0
+
+    def look(self) -> None:
+        """Give the pool the size that it should have now."""
+        manager, size = self.pool.manager, self.pool.size
+        if manager is None or size is None:
+            return
+        stats = manager.stats()
+        before, self._retired = self._retired, self.pool.retired
+        if self._retired // _RETIRED_STEP > before // _RETIRED_STEP:
+            logger.warning(
+                "%d interpreters are gone, and their memory until this process ends", self._retired
+            )
+        wanted = relieved_size(stats, size, lambda: self.free_memory() >= SHORT)
+        if wanted[1] != stats["max_size"]:
+            logger.warning("the pool has at most %d interpreters from now on", wanted[1])
+            manager.resize(*wanted)
+        had_trouble, self.trouble = self.trouble, describe(stats, self.models.names())
+        if self.trouble and not had_trouble:
+            logger.error("%s", self.trouble)
+        elif had_trouble and not self.trouble:
+            logger.info("the pool serves all models again")

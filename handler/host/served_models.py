@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 # count as not ready any more: the next request tries the load again, and a load balancer sends none to a
 # model that is not ready.
 RESTART_S = 120.0
-# Each call of a model that does not return costs an interpreter for ever. So many such calls may be an
-# accident; one more shows that the model does it again.
-LOSSES_BORNE = 2
 GONE_LIMIT = 500  # names
 
 
@@ -54,37 +51,20 @@ REPORTED_ENDS = {"not_started": End.LOAD_FAILED, "ended": End.MODEL_EXIT, "devic
 
 @dataclass
 class ServedModel:
-    """One registered model, with the counts of its workers and its loads.
+    """One registered model, with the counts of its workers and its loads."""
 
-    Attributes:
-        name: the name that it is registered by, and its version; until its first load, the archive's name.
-        loads: how often an interpreter loaded it.
-        load_s: seconds that these loads took, together.
-        failed_loads: loads that failed.
-        worker_starts: workers that were registered for it.
-        worker_restarts: those among them that took another's place.
-        worker_ends: workers that ended, by reason.
-        reason: why the last load failed; "" if one has succeeded since, or none failed.
-        given_up: calls that did not return and cost their interpreters.
-        give_up_reason: text on these calls, for people; "" if there were none.
-        traces: why it has interpreters of its own; "" if it has none.
-        archive: the name in its archive, without a version.
-        exemplars: the latencies of traced calls.
-    """
-
-    name: str
-    loads: int = 0
-    load_s: float = 0.0
-    failed_loads: int = 0
-    worker_starts: int = 0
-    worker_restarts: int = 0
-    worker_ends: Counter[End] = field(default_factory=Counter)
-    reason: str = ""
-    given_up: int = 0
-    give_up_reason: str = ""
-    traces: str = ""
-    archive: str = ""
-    exemplars: Exemplars = field(default_factory=Exemplars)
+    name: str  # the name that it is registered by, and its version; until its first load, the archive's name
+    loads: int = 0  # how often an interpreter loaded it
+    load_s: float = 0.0  # seconds that these loads took, together
+    failed_loads: int = 0  # loads that failed
+    worker_starts: int = 0  # workers that were registered for it
+    worker_restarts: int = 0  # those among them that took another's place
+    worker_ends: Counter[End] = field(default_factory=Counter)  # workers that ended, by reason
+    reason: str = ""  # why the last load failed; "" if one has succeeded since, or none failed
+    given_up: int = 0  # calls that did not return and cost their interpreters
+    traces: str = ""  # why it has interpreters of its own; "" if it has none
+    archive: str = ""  # the name in its archive, without a version
+    exemplars: Exemplars = field(default_factory=Exemplars)  # the latencies of traced calls
     _failed_at: float = 0.0
     _places: dict[str, float] = field(default_factory=dict)  # address, and when its worker ended
     _lost: dict[str, float] = field(default_factory=dict)  # address, and when its worker failed
@@ -123,13 +103,6 @@ class ServedModel:
             self.failed_loads += 1
             self.reason = report.reason
             self._failed_at = time.monotonic()
-
-    def lose(self, reason: str) -> bool:
-        """Note that a call did not return; True if this process should not serve the model any more."""
-        self.given_up += 1
-        count = f"{self.given_up} of its calls did not come back, and each cost an interpreter"
-        self.give_up_reason = f"{count}. The last: {reason}"
-        return self.given_up > LOSSES_BORNE
 
     def add(self, other: ServedModel) -> None:
         """Add the counts of an earlier model of its name to these."""

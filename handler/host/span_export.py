@@ -33,15 +33,10 @@ def are_made() -> bool:
 
 @dataclass
 class Exemplars:
-    """The last traced latency of a model in each bucket of a histogram, by the bucket's number.
+    """The last traced latency of a model in each bucket of a histogram, by the bucket's number."""
 
-    Attributes:
-        waits: of waits for an interpreter.
-        leased: of leases of an interpreter.
-    """
-
-    waits: dict[int, Exemplar] = field(default_factory=dict)
-    leased: dict[int, Exemplar] = field(default_factory=dict)
+    waits: dict[int, Exemplar] = field(default_factory=dict)  # of waits for an interpreter
+    leased: dict[int, Exemplar] = field(default_factory=dict)  # of leases of an interpreter
 
     def note(self, span: ReadableSpan, bounds: Sequence[float]) -> None:
         """Take a span; all but those of waits and leases are ignored.

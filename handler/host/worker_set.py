@@ -12,16 +12,12 @@ class WorkerSet:
     """A worker is registered, then ending while a call of it runs, then lost if the host gave that call up.
 
     For the control thread.
-
-    Attributes:
-        ending: workers that have ended, with a call that still runs.
-        lost: workers whose last call was given up.
     """
 
     def __init__(self) -> None:
         self._registered: dict[socket.socket, Worker] = {}
-        self.ending: set[Worker] = set()
-        self.lost: set[Worker] = set()  # whose last calls were given up
+        self.ending: set[Worker] = set()  # they have ended, with a call that still runs
+        self.lost: set[Worker] = set()  # their last call was given up
 
     @property
     def registered(self) -> list[Worker]:

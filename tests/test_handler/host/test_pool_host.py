@@ -27,10 +27,11 @@ from interpool.handler import failed_load
 from interpool.handler.config import own_pool
 from interpool.handler.direct.host_link import FIRST_NUMBER
 from interpool.handler.frontend import shim
-from interpool.handler.host import control, pool_host, survival
+from interpool.handler.host import control, device_loss, isolation, pool_host, survival
 from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.pool_host import TICK_S, PoolHost
 from interpool.handler.host.worker import Worker
+from interpool.handler.host.worker_ends import WorkerEnds
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
 
@@ -525,7 +526,7 @@ def test_a_model_that_left_traces_before_gets_a_process_once_many_interpreters_a
     assert worker.answer() == "bye"
     _Pool.end(0)
     wait_for(lambda: json.loads(control.ask(runtime))["gone"], "the model to be forgotten")
-    monkeypatch.setattr(_Pool, "retired", pool_host.MOST_LOST)
+    monkeypatch.setattr(_Pool, "retired", isolation.MOST_RETIRED)
     time.sleep(0.5)  # some looks
     for path in (".s1", ".s2"):  # of both workers
         late = Shim(runtime, f"unix:{tmp_path}/{path}", again)
@@ -570,7 +571,7 @@ def test_a_host_that_lost_its_gpu_leaves_after_the_answer_and_the_next_one_serve
 def test_a_host_that_lost_its_gpu_waits_a_moment_for_the_answer_and_no_longer(
     model: Path, tmp_path: Path, frontend: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_host, "LAST_ANSWER_S", 0.2)
+    monkeypatch.setattr(device_loss, "LAST_ANSWER_S", 0.2)
     _Pool.connections = []
     with _host(tmp_path, frontend, is_last=False) as runtime:
         worker, stream, token = _serve(runtime, tmp_path / ".s0", model)
@@ -617,10 +618,8 @@ def test_a_clock_that_is_set_ends_no_worker(
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 86_400)
     checked: list[None] = []
-    end_stale_workers = PoolHost._end_stale_workers
-    monkeypatch.setattr(
-        PoolHost, "_end_stale_workers", lambda host: (end_stale_workers(host), checked.append(None))
-    )
+    end_stale = WorkerEnds.end_stale
+    monkeypatch.setattr(WorkerEnds, "end_stale", lambda ends: (end_stale(ends), checked.append(None)))
     wait_for(lambda: len(checked) > 2, "the host to look for workers to which TorchServe did not come")
     status = json.loads(control.ask(runtime))
     assert [each["state"] for each in status["workers"]] == ["listening"]

@@ -1,4 +1,4 @@
-"""Which ordinary models the pool serves: known beforehand, found out by a trial, and kept over a crash."""
+"""Which ordinary models the pool serves: known from their files, found by a trial, and kept over a crash."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 from extracted import extracted, token
 
+from interpool.handler.config import HostSettings
+from interpool.handler.host.interpreter_pool import Pool
+from interpool.handler.host.isolation import Isolation
 from interpool.handler.host.kept_directory import KeptDirectory
-from interpool.handler.host.ordinary_models import OrdinaryModels
+from interpool.handler.host.served_models import ServedModels
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.errors import RemoteError
 
@@ -119,7 +122,11 @@ def worker(model: Path) -> Iterator[_Worker]:
     made.close()
 
 
-def _try_out(models: OrdinaryModels, worker: Any, pool: Any) -> list[Any]:
+def _isolation(runtime: Path) -> Isolation:
+    return Isolation(runtime, HostSettings.of_environment({}), Pool(), ServedModels(), is_own=False)
+
+
+def _try_out(models: Isolation, worker: Any, pool: Any) -> list[Any]:
     over = threading.Event()
     models.try_out(worker, pool, over.set)
     assert over.wait(60)
@@ -132,7 +139,7 @@ def _say(log: int) -> str:
 
 
 def test_a_model_that_two_interpreters_load_is_the_pools(runtime: Path, model: Path, worker: Any) -> None:
-    models, pool = OrdinaryModels(runtime), _Pool(lambda _number, log: _say(log))
+    models, pool = _isolation(runtime), _Pool(lambda _number, log: _say(log))
     assert not models.is_tried(worker)
     assert _try_out(models, worker, pool) == [worker]
     assert (models.is_tried(worker), models.left_to_stock(str(model), ordinary=True)) == (True, "")
@@ -161,7 +168,7 @@ def test_a_model_that_takes_long_of_what_torchserve_waits_is_loaded_once(
     clock = SimpleNamespace(monotonic=lambda: now, sleep=time.sleep)
     monkeypatch.setattr("interpool.handler.host.ordinary_trial.time", clock)
     worker.load_limit_s = waits
-    models, pool = OrdinaryModels(runtime), _Pool(load)
+    models, pool = _isolation(runtime), _Pool(load)
     assert _try_out(models, worker, pool) == [worker]
     assert (pool.loads, pool.limits) == (loads, [waits])
     model_dir = worker.registration.model_dir
@@ -173,7 +180,7 @@ def test_a_model_whose_files_show_what_it_needs_is_left_to_stock_workers_untried
     runtime: Path, model: Path
 ) -> None:
     (model / "handler.py").write_text("import signal as s\ns.signal(s.SIGUSR1, print)\n")
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
     assert models.left_to_stock(str(model), ordinary=False) == ""
     why = models.left_to_stock(str(model), ordinary=True)
     assert why.startswith("handler.py:2 calls signal.signal: it handles signals")
@@ -182,7 +189,7 @@ def test_a_model_whose_files_show_what_it_needs_is_left_to_stock_workers_untried
 def test_a_model_that_leaves_traces_is_tried_in_no_second_interpreter(
     runtime: Path, model: Path, worker: Any
 ) -> None:
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
     pool = _Pool(lambda _number, log: _say(log), apart="it has left traces")
     assert _try_out(models, worker, pool) == [worker]
     assert models.left_to_stock(str(model), ordinary=True) == ""
@@ -192,7 +199,7 @@ def test_a_model_that_leaves_traces_is_tried_in_no_second_interpreter(
 def test_a_model_that_a_neighbour_is_in_the_way_of_is_tried_by_itself(
     runtime: Path, model: Path, worker: Any
 ) -> None:
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
     pool = _Pool(lambda number, log: _say(log) if number == 3 else "the name is taken", apart="its operator")
     assert _try_out(models, worker, pool) == [worker]
     assert models.left_to_stock(str(model), ordinary=True) == ""
@@ -204,7 +211,7 @@ def test_a_model_that_a_neighbour_is_in_the_way_of_is_tried_by_itself(
 def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
     runtime: Path, model: Path, worker: Any, failing: int
 ) -> None:
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
     pool = _Pool(lambda number, log: "no\n room" if number == failing else _say(log))
     assert _try_out(models, worker, pool) == [worker]
     assert models.left_to_stock(str(model), ordinary=True).startswith("no room")
@@ -213,7 +220,7 @@ def test_a_model_that_one_cannot_load_is_left_to_stock_workers(
 
 
 def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any) -> None:
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
 
     def gone(_number: int, _log: int) -> str:
         worker.frontend.close()
@@ -226,7 +233,7 @@ def test_a_trial_that_torchserve_left_decides_nothing(runtime: Path, worker: Any
 def test_a_trial_whose_worker_ends_as_the_host_leaves_is_no_error(
     runtime: Path, worker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models, pool = OrdinaryModels(runtime), _Pool(lambda _number, log: _say(log))
+    models, pool = _isolation(runtime), _Pool(lambda _number, log: _say(log))
     worker.frontend.close()
     runtime.rmdir()
     with caplog.at_level("INFO", "interpool.host"):
@@ -246,7 +253,7 @@ def test_a_directory_that_a_trial_used_up_is_put_back_for_the_stock_worker(
         (model / "weights.zip").rename(model / "weights")
         return "no room"
 
-    assert _try_out(OrdinaryModels(runtime), worker, _Pool(load)) == [worker]
+    assert _try_out(_isolation(runtime), worker, _Pool(load)) == [worker]
     assert sorted(path.name for path in model.iterdir()) == ["MAR-INF", "handler.py", "weights.zip"]
     assert model.stat().st_ino == inode  # processes work in it
     assert sorted(path.name for path in model.parent.iterdir()) == ["model", "run"]
@@ -263,7 +270,7 @@ def test_the_directory_of_a_model_that_was_unregistered_in_its_trial_is_not_put_
             shutil.rmtree(model)
         return "no handler"
 
-    assert _try_out(OrdinaryModels(runtime), worker, _Pool(load)) == [worker]
+    assert _try_out(_isolation(runtime), worker, _Pool(load)) == [worker]
     assert not (model / "handler.py").exists()
     assert model.exists() != is_gone
     assert list(model.parent.glob(".interpool-*")) == []
@@ -282,14 +289,13 @@ def _die_in_a_trial(runtime: Path, model: Path) -> None:
 import os, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from test_handler.host.test_ordinary_models import _Pool, _Worker, _try_out
-from interpool.handler.host.ordinary_models import OrdinaryModels
+from test_handler.host.test_isolation import _Pool, _Worker, _isolation, _try_out
 
 def load(number, log):
     os.unlink("weights.zip")
     os._exit(7)
 
-_try_out(OrdinaryModels(Path(sys.argv[1])), _Worker(Path(sys.argv[2])), _Pool(load))
+_try_out(_isolation(Path(sys.argv[1])), _Worker(Path(sys.argv[2])), _Pool(load))
 """
     tests = Path(__file__).parents[2]
     command = [sys.executable, "-c", program, str(runtime), str(model), str(tests)]
@@ -303,7 +309,7 @@ def test_a_directory_that_was_used_up_as_its_trial_ended_the_host_is_restored_by
     inode = model.stat().st_ino
     _die_in_a_trial(runtime, model)
     assert not (model / "weights.zip").exists()
-    models = OrdinaryModels(runtime)
+    models = _isolation(runtime)
     assert sorted(path.name for path in model.iterdir()) == ["MAR-INF", "handler.py", "weights.zip"]
     assert model.stat().st_ino == inode
     assert sorted(path.name for path in model.parent.iterdir()) == ["model", "run"]
@@ -327,19 +333,19 @@ def test_nothing_is_kept_of_a_model_that_was_unregistered_after_its_trial_ended_
     (model / "weights.zip").write_text("weights")
     _die_in_a_trial(runtime, model)
     shutil.rmtree(model)
-    OrdinaryModels(runtime)
+    _isolation(runtime)
     assert [path.name for path in model.parent.iterdir()] == ["run"]
 
 
 def test_a_host_that_cannot_restore_a_directory_starts_all_the_same(runtime: Path) -> None:
     (runtime / "tried-0123").touch()
-    OrdinaryModels(runtime)
+    _isolation(runtime)
     assert [path.name for path in runtime.iterdir()] == ["crashed-0123"]
 
 
 def test_a_model_that_is_gone_is_forgotten(runtime: Path, model: Path, worker: Any) -> None:
-    models = OrdinaryModels(runtime)
-    models.leave(str(model), "it asked for a process")
+    models = _isolation(runtime)
+    models.leave_to_stock(str(model), "it asked for a process")
     assert models.is_tried(worker)
     models.forget_models()
     assert models.is_tried(worker)
