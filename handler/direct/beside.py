@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from interpool.handler.direct.channels import Channels
     from interpool.handler.direct.examples import Examples
-    from interpool.handler.direct.followed import FollowedWorker, Management, Registration
+    from interpool.handler.direct.followed import FollowedWorker, Management, RegisteredName
     from interpool.handler.direct.models import Models, ModelVersion
 
 _REFRESH_S = 1.0
@@ -356,7 +356,7 @@ class _Beside:
             self._models.add(model)
             return model
 
-    async def _registration(self, worker: FollowedWorker) -> Registration | None:
+    async def _registration(self, worker: FollowedWorker) -> RegisteredName | None:
         """How a worker's name and version are registered; None if TorchServe does not say.
 
         It asks again for a while: a TorchServe that starts answers only after its workers have started.

@@ -114,7 +114,7 @@ class Following:
 
 
 @dataclass(frozen=True)
-class Registration:
+class RegisteredName:
     """How TorchServe has a name registered.
 
     Attributes:
@@ -171,14 +171,14 @@ class Management:
             return None
         return names
 
-    async def registration(self, name: str) -> Registration | None:
+    async def registration(self, name: str) -> RegisteredName | None:
         """How a model's name is registered; None if TorchServe does not say."""
         try:
             every = await self._ask(f"/models/{name}/all")
             default = await self.default_version(name)
             if default is None:
                 return None
-            return Registration(
+            return RegisteredName(
                 default=default.version,
                 settings={str(one["modelVersion"]): _settings(one) for one in every},
                 left=frozenset(str(one["modelVersion"]) for one in every if _is_left(one)),
