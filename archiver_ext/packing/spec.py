@@ -48,6 +48,11 @@ def find_spec(spec: str, root: Path) -> Found:
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise PackError(f"SPEC {spec!r} is not of the form package.module:name, such as mypkg.factory:build")
+    if module_name == "__main__":
+        raise PackError(
+            f"SPEC {spec!r}: __main__ is the script or notebook itself, which pack's process cannot import\n"
+            f"  What to do: move {name} to a module, such as models.py, and give models:{name}"
+        )
     module = _import(spec, module_name, root)
     return Found(module, _resolve(module, spec, name))
 
@@ -147,7 +152,7 @@ def _kind(made: object, spec: str) -> EntryKind:
     if callable(made):
         return "callable"
     raise PackError(
-        f"SPEC {spec!r} gives a {type(made).__name__}, which no server can call; it must be a "
+        f"SPEC {spec!r} gives a {type(made).__name__}, which no server can call. It must be a "
         "torch.nn.Module, a callable, or a handler with handle() or with preprocess(), "
         "inference() and postprocess()"
     )

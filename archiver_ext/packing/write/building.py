@@ -45,7 +45,12 @@ from interpool.archiver_ext.packing.write.explain import (
 from interpool.archiver_ext.packing.write.exporter import HermeticExporter
 from interpool.archiver_ext.packing.write.graph import importers
 from interpool.archiver_ext.packing.write.manifest import append_manifest, digests
-from interpool.archiver_ext.packing.write.pickling import explain_unpicklable, refuse_torchs_own, was_pickling
+from interpool.archiver_ext.packing.write.pickling import (
+    OUT_OF_THE_PROGRAM,
+    explain_unpicklable,
+    refuse_torchs_own,
+    was_pickling,
+)
 from interpool.archiver_ext.packing.write.proposals import proposals
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer
@@ -70,7 +75,7 @@ if TYPE_CHECKING:
 IN_INFERENCE_MODE = (
     "  It ran in inference mode, as modules are served, where nothing can be differentiated\n"
     "  What to do: if its forward differentiates, say so with --grad, by grad = true under [serving] in the "
-    'plan, or by serving = {"grad": True} beside the SPEC: then it runs with gradients, here and when it '
+    'plan, or by serving = {"grad": True} beside the SPEC. Then it runs with gradients, here and when it '
     "is served"
 )
 
@@ -333,7 +338,7 @@ def _uncompiled(exporter: HermeticExporter, spec: str) -> list[str]:
 
 def _hardly_tested(spec: str, opaque: Iterable[str]) -> list[str]:
     return [
-        f"the answer of {spec} holds {words}, of which the self-test compares the class only: let the model "
+        f"the answer of {spec} holds {words}, of which the self-test compares the class only. Let the model "
         "answer tensors, numbers, texts, and lists and dicts of them"
         for words in opaque
     ]
@@ -405,6 +410,11 @@ def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -
         if was_pickling(error) and not found_no_room(error):
             raise explain_unpicklable(error, what, exporter.rules.root) from None
         raise
+    if "__main__" in exporter.dependency_graph.successors(f"<{ENTRY_PACKAGE}.{resource}>"):
+        raise PackError(
+            f"{what} holds a class or function of __main__, which is another program on a server\n"
+            f"  What to do: {OUT_OF_THE_PROGRAM}"
+        )
 
 
 def _no_room(archive: Path, why: object) -> PackError:

@@ -80,11 +80,14 @@ _GROUPLESS = (
     "give pack the model without what needs a process group (torch.distributed), which no server sets up: "
     "the .module of a DistributedDataParallel"
 )
+OUT_OF_THE_PROGRAM = (
+    "move it from the script or notebook (__main__) to a module, such as models.py, and import it from there"
+)
 # By the prefix of the class's module.
 _OTHERWISE = {
     "torch.export.": (
-        "torch.export made it: give pack the module that was exported, or save the program with "
-        "torch.export.save beside the code, put the file in with --data, and call "
+        "torch.export made it: give pack the module that was exported. Or save the program with "
+        "torch.export.save beside the code and put the file in with --data. Then call "
         "torch.export.load(path).module() when the model is first called"
     ),
     "torch.nn.parallel.distributed": _GROUPLESS,
@@ -101,6 +104,8 @@ def _advice(part: object) -> str:
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
         )
     owner = part if isinstance(part, (type, FunctionType)) else type(part)
+    if owner.__module__ == "__main__":
+        return OUT_OF_THE_PROGRAM
     if is_packaged(owner.__module__):
         return (
             "it was loaded from another archive, whose code is not packed again: build the model from its "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -146,6 +147,45 @@ def test_object_of_another_archive_is_refused_with_what_to_do(importable: Write,
     """
     error = refused_build("mypkg.m:entry", importable({"mypkg/m.py": source}), tmp_path)
     assert "it was loaded from another archive" in error.message
+
+
+@pytest.mark.parametrize(
+    ("is_there", "said"),
+    [(True, "holds a class or function of __main__"), (False, "(type): PicklingError: ")],
+    ids=["in the program", "in another program"],
+)
+@pytest.mark.parametrize("holder", ["model", "example inputs"])
+def test_class_of_the_program_itself_is_refused_with_what_to_do(
+    importable: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_there: bool,
+    said: str,
+    holder: str,
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "Own", None, raising=False)
+    source = f"""
+        import sys
+        class Own:
+            def __call__(self, own): ...
+        Own.__module__ = "__main__"
+        sys.modules["__main__"].Own = Own if {is_there} else None
+        def of_a_module(own): ...
+        entry = Own()
+        def build():
+            return of_a_module
+        def example_inputs():
+            return (Own(),)
+    """
+    spec = "mypkg.m:entry" if holder == "model" else "mypkg.m:build"
+    inputs = None if holder == "model" else "mypkg.m:example_inputs"
+    error = refused_build(spec, importable({"mypkg/m.py": source}), tmp_path, inputs=inputs)
+    assert said in error.message
+    assert error.message.endswith(
+        "\n  What to do: move it from the script or notebook (__main__) to a module, such as models.py, "
+        "and import it from there"
+    )
 
 
 @pytest.mark.long

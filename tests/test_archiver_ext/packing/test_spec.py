@@ -80,6 +80,7 @@ def test_factories_are_called_and_objects_taken(root: Path, name: str, made: str
     ("spec", "start", "also"),
     [
         ("specpkg.good", "SPEC 'specpkg.good' is not of the form", "mypkg.factory:build"),
+        ("__main__:Net", "SPEC '__main__:Net': __main__ is the script or notebook", "and give models:Net"),
         ("nopkg.good:x", "SPEC 'nopkg.good:x': there is no module 'nopkg'", "--root"),
         ("specpkg.no:x", "SPEC 'specpkg.no:x': there is no module 'specpkg.no'", "--root"),
         ("specpkg.good:mak", "SPEC 'specpkg.good:mak': specpkg.good has no 'mak'", "it has make"),
