@@ -3,8 +3,8 @@
 The tables in docs/settings.md are made of the descriptions here. A model's settings stand under
 ``interpool:`` in its model-config.yaml. The environment that TorchServe is started with configures the host.
 
-As a program (``python -m interpool.handler.config MODEL_DIR``) it prints a line with the name of the pool
-that a model's settings name, and an empty line if they name none or are refused.
+As a program (``python -m interpool.handler.config MODEL_DIR``) it prints the name of the pool that a model's
+settings name. The line is empty if they name none or are refused.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class ModelSettings(BaseModel):
     )
     interpreters: Interpreters | None = Field(
         default=None,
-        description="Interpreters in that pool. The first model that comes to the pool decides. The model "
-        "log tells later ones how many there are.",
+        description="Interpreters in that pool. The first model that comes to the pool decides. For later "
+        "ones the model log says how many there are.",
         json_schema_extra={"default_text": "`INTERPOOL_INTERPRETERS`; 1 with `isolation: process`"},
     )
     state: Literal["interpreter", "worker"] = Field(

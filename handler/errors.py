@@ -91,7 +91,7 @@ def load_failure_code(error: BaseException) -> int:
     507 for lack of memory, as TorchServe does, which looks at a RuntimeError's text only: a torch
     without CUDA says so by an AssertionError. 400 for an archive or a setting that is at
     fault, as TorchServe answers a damaged .mar; 500 otherwise. The text of that answer is TorchServe's
-    own, whatever the worker says: the reason stands in the model log.
+    own, not the worker's: the reason stands in the model log.
     """
     if isinstance(error, InterpoolError):
         return 400 if isinstance(error, (ArchiveError, SettingsError)) else 500

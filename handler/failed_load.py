@@ -1,8 +1,8 @@
 """A model that cannot be loaded: its workers end before TorchServe hears of it.
 
 TorchServe unregisters a model whose registration failed, in the thread of the worker that failed,
-which it has interrupted by then. If it finds a worker's process alive it waits for its end, is
-interrupted in that, and keeps the model: registered, without workers, its name taken. So the
+which it has interrupted by then. If it finds a worker's process alive it waits for its end, and is
+interrupted. Then the model stays registered, without workers, and its name is taken. So the
 interpreter in which the load failed asks the host to end the shims, waits, and answers then.
 
 One socket pair for each worker connects the two sides: ``end_shims`` runs in the interpreter,
@@ -40,7 +40,7 @@ def end_shims(host: int, whole_model: bool) -> None:
     """
     if whole_model:
         time.sleep(_SETTLE_S)
-    if _tell(host, WHOLE_MODEL if whole_model else _THIS_WORKER):
+    if _ask(host, WHOLE_MODEL if whole_model else _THIS_WORKER):
         time.sleep(_REAP_S)
 
 
@@ -53,7 +53,7 @@ def ask_for_own_process(host: int, reason: str) -> None:
         host: descriptor of the interpreter's end of the worker's socket pair.
         reason: for the model log.
     """
-    _tell(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
+    _ask(host, OWN_PROCESS + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
 def ask_for_own_interpreters(host: int, reason: str) -> None:
@@ -65,11 +65,11 @@ def ask_for_own_interpreters(host: int, reason: str) -> None:
         host: descriptor of the interpreter's end of the worker's socket pair.
         reason: for the host's log.
     """
-    _tell(host, OWN_INTERPRETERS + reason.encode()[: MESSAGE_LIMIT - 1])
+    _ask(host, OWN_INTERPRETERS + reason.encode()[: MESSAGE_LIMIT - 1])
 
 
-def _tell(host: int, message: bytes) -> bool:
-    """Wait until the host has done what it is told; False if it is gone, or takes too long."""
+def _ask(host: int, message: bytes) -> bool:
+    """Wait until the host has done what the message asks; False if it is gone, or takes too long."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(host)) as connection:
         connection.settimeout(_PATIENCE_S)
         connection.sendall(message)
@@ -111,6 +111,6 @@ class ShimsEnding:
         self.answer_if_done()
 
     def answer_if_done(self) -> None:
-        """Let the interpreter answer, if nobody is left to wait for."""
+        """Let the interpreter answer, if no shim is left to wait for."""
         if not self._left:
             take_note(self._waiting)

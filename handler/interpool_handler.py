@@ -2,8 +2,8 @@
 
 Its name in a .mar's manifest makes the archive hermetic. With the overlay that is all it does: the
 pool host's interpreters serve the package, and never run this file. An unchanged TorchServe's
-worker imports it, and it finds the installed interpool, which serves the package named as the
-archive's serializedFile through a pool of that worker's own.
+worker imports this file, which imports the installed interpool. That serves the package, which the
+manifest names as serializedFile, through a pool of that worker's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a log line looks like, in the host and of a call: text, or JSON for programs that collect logs.
 
-A line of a call names the requests that the call answers: in text by the beginnings of their ids, and only
-the first few; in JSON all, in full. TorchServe makes the ids, and answers with them (``x-request-id``).
+A line of a call names the requests that the call answers. Text has the beginnings of the first few ids; JSON
+has all ids in full. TorchServe makes the ids, and answers with them (``x-request-id``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a handler file imports: this module's and its function's names stay what they are.
 
-A copy of the handler file lies in every hermetic .mar that was ever made, and an unchanged
-TorchServe runs that copy against the interpool that is installed.
+Every hermetic .mar, also an old one, contains a copy of the handler file. An unchanged TorchServe
+runs that copy, which imports the installed interpool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def open_model(context: Any) -> Any:
 
     Raises:
         ArchiveError: the package is missing, damaged, or refused (see SignaturePolicy).
-        Exception: whatever the package's own code raises while it is loaded.
+        Exception: any that the package's own code raises while it is loaded.
     """
     from interpool.handler.stock_worker.fanout import FannedOutModel
 

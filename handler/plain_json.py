@@ -1,4 +1,4 @@
-"""JSON as Python writes it, whatever a model has put in the place of the methods of ``json``."""
+"""JSON as Python writes it, even if a model has replaced the methods of ``json``."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ August 2025, and interpool takes exactly one version: ``differences`` finds the 
 
 Its defaults that clients need, too, are in ``native.torchserve``.
 
-What is not here, because it must stand on its own, is in the same words there, and tests hold it
-to this module: the first section of ``frontend.shim`` (one file, the standard library alone), and
-the frames that ``native/cpp`` reads without Python.
+Two places repeat a part of it, because they cannot import this module, and tests compare them with it. They
+are the first section of ``frontend.shim`` (one file, the standard library alone), and the frames that
+``native/cpp`` reads without Python.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACCEPT_TIMEOUT_S = 30.0  # how long a worker waits for its frontend
 
 HOME_VARIABLE = "TS_MODEL_SERVER_HOME"  # where the frontend finds the `ts` directory
 WORKER_SCRIPT = "model_service_worker.py"
-# What the frontend asks its home for, whatever else there is.
+# What every frontend asks its home for.
 REQUIRED_FILES = (
     "version.txt",
     "configs/metrics.yaml",
@@ -129,8 +129,8 @@ def name_in_load_command(command: bytes) -> str:
 def ts_log_line(text: str) -> str:
     """A line for a worker's stdout that stands in ``ts_log.log``, beside the frontend's own.
 
-    All else that workers print goes to ``model_log.log`` or is a metric, and of what a worker
-    answers to a load the frontend keeps the status code alone.
+    All else that workers print goes to ``model_log.log`` or is a metric. Of a worker's answer to a load
+    the frontend keeps the status code alone.
     """
     return f"{METRICS_LINE}interpool: {' '.join(text.split())}"
 

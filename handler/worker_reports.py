@@ -38,10 +38,10 @@ class Report:
     """One thing that happened in an interpreter.
 
     Attributes:
-        kind: a model is being loaded, was loaded or could not be, in any interpreter; a worker is
-            ready for requests, or ends because its model cannot be loaded, or by what its model
-            did (``sys.exit``, say); its model has left traces that its neighbours would meet; spans of
-            OpenTelemetry's have ended; or the process has lost its GPU while it served this worker.
+        kind: one of these. A model is being loaded, was loaded or could not be, in any interpreter. A worker
+            is ready for requests. It ends, because its model cannot be loaded, or by what its model did
+            (``sys.exit``, say). Its model has left traces that its neighbours would meet. Spans of
+            OpenTelemetry's have ended. The process has lost its GPU while it served this worker.
         pid: of the worker's shim.
         interpreter: its number.
         seconds: how long the load took.

@@ -49,7 +49,7 @@ class _Pickler(pickle.Pickler):
         if module == "__main__" and interpreter_id() is None:
             raise pickle.PicklingError(
                 f"{obj.__qualname__} is defined in the program itself (__main__), which no interpreter can "
-                "import; move it to a module of its own (models.py) and import it from there"
+                "import. Move it to a module of its own (models.py) and import it from there"
             )
         if not module.startswith(MANGLED):
             return NotImplemented

@@ -79,8 +79,8 @@ def _show(console: Console, found: Inspection, curl: str) -> None:
     _say(console, f"signature: {found.signature}")
     _say(console, f"inputs: {_signature(manifest['inputs'])}")
     test = manifest["self_test"]
-    told = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
-    _say(console, f"self-test: {told}")
+    shown = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
+    _say(console, f"self-test: {shown}")
     _say(console, f"served: {_serving(manifest)}")
     show_request(console, found.archive, curl)
     for name in manifest["data"]:

@@ -34,8 +34,8 @@ class Link:
     Attributes:
         importer: a module, or the name of a pickle in the archive.
         module: the imported module.
-        kind: ``import``: a statement; ``pickle``: the pickle contains an object of the module; ``parent``:
-            the module is the importer's parent package, which Python imports first; ``other``: none of these.
+        kind: ``import``: a statement. ``pickle``: the pickle contains an object of the module. ``parent``:
+            the module is the importer's parent package, which Python imports first. ``other``: none of these.
         file: the importer's source, by its name in the archive, or "".
         lines: of the statements, from 1; empty for other kinds.
         text: the first of these lines, stripped, or "".

@@ -152,7 +152,7 @@ def _check_request(request: MarRequest, name: str, target: Path) -> list[str]:
     """Refuse requests for which torch-model-archiver would fail, or which it would ignore silently."""
     if not _MODEL_NAME.fullmatch(name):
         raise PackError(
-            f"{name!r} cannot be the name of a model in TorchServe: give one with --model-name, of letters, "
+            f"{name!r} cannot be the name of a model in TorchServe. Give one with --model-name, of letters, "
             "digits, '_', '-' and '.', that begins with a letter or a digit"
         )
     if not request.export_path.is_dir():

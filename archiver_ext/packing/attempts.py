@@ -48,12 +48,12 @@ _SHOWN = 5
 
 _ADVICE = {
     Trouble.DIFFERS: (
-        "make the answer depend on nothing but the inputs and the weights (torch's, numpy's and random's "
-        "seeds are set), widen --rtol and --atol, or leave the self-test out with --no-inputs"
+        "make the answer depend on nothing but the inputs and the weights, widen --rtol and --atol, or leave "
+        "the self-test out with --no-inputs. The seeds of torch, numpy and random are set"
     ),
     Trouble.MOCKED: "take the mocked module from the server with --extern instead",
     Trouble.FILE_MISSING: (
-        "open files of the project by a path that starts at __file__, or with importlib.resources: a path "
+        "open files of the project by a path that starts at __file__, or with importlib.resources. A path "
         "relative to the working directory, or on this machine, leads elsewhere on a server"
     ),
     Trouble.LOOKED_OUTSIDE: (
@@ -215,7 +215,7 @@ def _trial_error(spec: str, failed: TrialFailure, built: Built) -> PackError:
             f"\n  Imported here and not in the archive: {', '.join(unseen[:_SHOWN])}"
             + (f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else "")
             + ". What is imported by a name that is computed (pkgutil, entry points, a configuration) is "
-            "not seen: if the model needs it, import it by an import statement too"
+            "not seen. If the model needs it, import it by an import statement too"
         )
     return PackError(message, failed.user_traceback)
 
@@ -239,19 +239,19 @@ def _missing(missing: Mapping[str, str]) -> str:
     return (
         f"\n  Its code looked for files that are in your project, but not in the archive:{said}{more}\n"
         f"  What to do: {options}, and have the code look beside __file__, not in the working "
-        "directory; a name that ends in a slash is a folder with all that is in it"
+        "directory. A name that ends in a slash is a folder with all that is in it"
     )
 
 
 def _refused(refused: Mapping[str, str]) -> str:
-    """List files of the project that the archive's code looked for by their paths on this machine."""
+    """List files of the project that the archive's code tried to open by their paths on this machine."""
     shown = [f"{path} ({line})" if line else path for path, line in refused.items()][:_SHOWN]
     more = [f"and {len(refused) - _SHOWN} more"] if len(refused) > _SHOWN else []
     return (
         "\n  Its code looked for files of your project by their paths on this machine:"
         + "".join(f"\n    {each}" for each in shown + more)
-        + "\n  What to do: make the path from __file__ when the file is opened, or use importlib.resources: "
-        "an object that holds a path is packed with the path that it had here"
+        + "\n  What to do: make the path from __file__ when the file is opened, or use importlib.resources. "
+        "An object that holds a path is packed with the path that it had here"
     )
 
 

@@ -90,8 +90,8 @@ def _problem(extern: Extern) -> _Problem | None:
 
 def _from_elsewhere(extern: Extern) -> str:
     return (
-        f"module {extern['module']} is not installed; it was installed from a directory or a repository "
-        "where the archive was made, and is to be installed from there"
+        f"module {extern['module']} is not installed; the machine that made the archive had it from a "
+        "directory or a repository, and it is to be installed from there"
     )
 
 

@@ -23,8 +23,8 @@ def fingerprint(key: Path) -> str:
     Equals ``openssl ec -pubin -in PUB.pem | sha256sum``.
 
     Raises:
-        SignatureError: the file cannot be read, or is no PEM file of a public key on P-256, P-384 or P-521;
-            or cryptography is not installed, which comes with model-signing.
+        SignatureError: the file cannot be read, or is no PEM file of a public key on P-256, P-384 or P-521.
+            Or cryptography is not installed, which comes with model-signing.
     """
     try:
         serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")

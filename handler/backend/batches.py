@@ -104,7 +104,7 @@ def _columns(calls: Sequence[Arguments]) -> list[tuple[Any, ...]] | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether a model cannot tell two values apart: ``1``, ``1.0`` and ``True`` are three."""
+    """Whether a model cannot distinguish two values: ``1``, ``1.0`` and ``True`` are three."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):

@@ -1,9 +1,9 @@
 """Decodes and encodes TorchServe's messages natively if nothing about them is unusual.
 
 ``native/cpp/slot/otf_messages.cc`` makes exactly what ``ts.protocol.otf_message_handler`` makes. Of a batch
-it also makes what ``Service.predict`` takes from that. TorchServe's own code runs instead if it would
-raise, log, or leave a value to other code (a tensor, a type of the model's own). It also runs if a model has
-replaced any part of it.
+it also makes what ``Service.predict`` takes from that. TorchServe's own code runs instead if it would raise
+or log, or if a value is for other code, such as a tensor. It also runs if a model has replaced any part of
+it.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ need the manifest's proof of which parts of an answer belong to one request (``p
   is called for each of them.
 - ``each``, the default without a proof: one call per request, with that request's arguments as they are.
 
-A proof is a part of the archive. It holds for requests like the one with which it was made: the model is
-called once for each request that has other shapes, types or options. If an answer to several requests is not
-as was proven, it is dropped, and the model is called for each request of that batch.
+A proof is a part of the archive. It holds for requests like the one with which it was made. Each request of
+other shapes, types or options gets a call of its own. If an answer to several requests is not as was proven,
+it is dropped, and the model is called for each request of that batch.
 
 A module runs in evaluation and inference mode, unless its manifest says ``train_mode`` or ``grad``.
 

@@ -1,7 +1,7 @@
 """Makes tensors of bytes that a client sent, and checks every claim about them before it allocates memory.
 
-A client says which type and shape a tensor has, and where in the body its elements are. torch does not check
-such claims: a wrong one would make it read or write other requests' memory. A claim must have these
+A client says which type and shape a tensor has, and where in the body its elements are. A wrong claim would
+make torch, which does not check it, read or write other requests' memory. A claim must have these
 properties:
 
 - The type is one of plain numbers, there are at most 64 dimensions, and sizes and strides are whole numbers

@@ -104,9 +104,9 @@ def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str] | None
         source: the load command; or the descriptor of the socket that it waits in. It stays there.
 
     Returns:
-        Why it cannot be loaded in this interpreter, "" if it was; why it must have interpreters of its
-        own, "" if it need not; what became of its weights. None: it must be tried in another interpreter, as
-        another model has changed this one.
+        Three texts. Why it cannot be loaded in this interpreter, "" if it was. Why it must have interpreters
+        of its own, "" if it need not. What became of its weights. None instead of them: it must be tried in
+        another interpreter, as another model has changed this one.
     """
     token = WorkerToken.of_text(worker)
     if isinstance(source, int):

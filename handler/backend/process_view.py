@@ -160,7 +160,7 @@ def _served_here() -> ProcessView | None:
 def _undo_changes_of_neighbours() -> None:
     """Reset ``os.environ`` to what the process was started with, as for a worker of its own.
 
-    An interpreter that starts late has read what models in other interpreters have made of the environment.
+    An interpreter that starts after a load has read what other interpreters' models made of the environment.
     """
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")

@@ -92,8 +92,8 @@ def _hold_to(
         tried = True
     if not tried:
         raise NotProven(
-            "the model takes no change of its example inputs, so that nothing shows whether requests depend "
-            "on each other; example inputs of several different samples may help"
+            "the model takes no change of its example inputs, so nothing shows whether requests depend "
+            "on each other. Example inputs of several different samples may help"
         )
 
 

@@ -6,7 +6,7 @@ It uses the code that serves, without a server. ``interpool pack`` and ``verify`
 Ways to make requests of the example inputs are tried in this order: samples that are stacked, whole batches,
 one call for each request. In each way, JSON is tried first (text or bytes, if the input is that), then what
 torch.save writes. The first two ways need a proof that requests which share a call do not depend on each
-other (``row_proof``). The result is the first request that passes: alone and in a batch of two, it gets the
+other (``row_proof``). The result is the first request that passes. Alone and in a batch of two, it gets the
 answer that the model gives when it is called.
 """
 
@@ -39,12 +39,12 @@ _UNREPEATABLE = (
     "checked for the first at most"
 )
 _ONE_BY_ONE = (
-    "requests are answered by a call each, as it is not proven that several can share one without a trace of "
+    "requests are answered by a call each: it is not proven that several can share one without a trace of "
     "each other in the answers"
 )
 _REMEDIES = (
-    "choose how requests become calls with --batches; or pack a function around the model, which takes what "
-    "requests can bring (JSON, text, bytes, or tensors as torch.save writes them) and returns tensors, "
+    "choose how requests become calls with --batches; or pack a function around the model. It takes what "
+    "requests can bring (JSON, text, bytes, or tensors as torch.save writes them). It returns tensors, "
     "numbers, texts, lists or dicts of them. --no-serve-check packs it as it is"
 )
 

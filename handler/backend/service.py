@@ -2,7 +2,7 @@
 
 The pool calls a ``WorkerService`` for every frame that TorchServe's frontend sends to a worker. It does
 what TorchServe's own worker does with it (``TorchModelServiceWorker.load_model`` and
-``handle_connection``). TorchServe's own code predicts; it also decodes and encodes whatever is unusual
+``handle_connection``). TorchServe's own code predicts; it also decodes and encodes all that is unusual
 (``codec``). The service differs where TorchServe relies on one process per worker:
 
 - Any interpreter may answer a worker's next batch. The connection's first frame, the load command, loads

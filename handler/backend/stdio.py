@@ -18,8 +18,8 @@ lines are written
 - at the call's end;
 - within two seconds: the host calls ``write_held``.
 
-A call that has lasted for ``YOUNG_S`` holds no more lines. So the lines of a handler are never late and never
-lost. If a handler crashes or ends the process, TorchServe's note that its request came may be lost.
+A call that has lasted for ``YOUNG_S`` holds no more lines. So the lines of a handler come in time, and all of
+them. If a handler crashes or ends the process, TorchServe's note that its request came may be lost.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class ReplyWriter:
         """
         request = _request_of(data)
         if not self._answers(request):
-            raise BrokenPipeError(f"the request {request!r} has its answer already: this part is late")
+            raise BrokenPipeError(f"the request {request!r} has its answer already: this part comes after it")
         self._before()
         self._send(data)
 

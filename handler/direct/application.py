@@ -254,7 +254,7 @@ class Application:
         while answer.more:
             try:
                 answer = await job.answer()
-            except Refusal:  # it is too late for an error answer: the server ends the connection
+            except Refusal:  # its answer has begun, so the server ends the connection
                 return
             await send_part(send, answer, None)
 

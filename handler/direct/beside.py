@@ -1,7 +1,7 @@
 """The direct address beside TorchServe: a thread of the pool's host, with an event loop and a server.
 
-It has a worker beside each worker of TorchServe's, which answers from the same interpreters. The host tells
-it which workers TorchServe has. It reads all other facts from TorchServe's files and interfaces.
+It has a worker beside each worker of TorchServe's, which answers from the same interpreters. The host names
+the workers that TorchServe has. It reads all other facts from TorchServe's files and interfaces.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _text(value: bytes) -> str:
 
 
 def _trusting(certificate: str) -> ssl.SSLContext | bool:
-    """A TLS context that trusts a server with this certificate, by whatever name it is reached."""
+    """A TLS context that trusts a server with this certificate, by any name."""
     if not certificate:
         return True
     context = ssl.create_default_context(cafile=certificate)

@@ -85,7 +85,7 @@ def understand(path: str, raw_path: bytes, method: str) -> Asked:
         method: the request's HTTP method.
 
     Raises:
-        Refusal: TorchServe would refuse the path, whatever models it has.
+        Refusal: TorchServe would refuse the path with any models.
     """
     return (_kept if len(path) < _MOST_KEPT else _understood)(path, raw_path, method)
 

@@ -93,8 +93,8 @@ class WorkerConnection:
         except TimeoutError:
             self.close()
             raise LoadFailed(
-                f"it was not loaded in {timeout_s:g} s, in which it may have waited for other models' loads: "
-                "give it more by `startupTimeout: SECONDS` in its archive's configuration file"
+                f"it was not loaded in {timeout_s:g} s, in which it may have waited for other models' loads. "
+                "Give it more by `startupTimeout: SECONDS` in its archive's configuration file"
             ) from None
         finally:
             self._loading = None
@@ -104,7 +104,7 @@ class WorkerConnection:
             raise _ended_early()
 
     def send(self, jobs: list[Job]) -> None:
-        """Send a batch; each of its jobs gets an answer, whatever happens."""
+        """Send a batch; each of its jobs gets an answer in every case."""
         self._jobs = {job.request_id: job for job in jobs}
         try:
             self._channel.predict([job.take_request() for job in jobs])

@@ -23,7 +23,7 @@ from interpool.handler.frontend.server_home import lives_in, remove_ended
 from interpool.handler.torchserve import MANIFEST, frontend_arguments
 
 KEPT = ".interpool-"  # begins the names of what a host keeps of models in a trial (host/kept_directory.py)
-_DEFAULT = "/tmp"  # Java's, whatever TMPDIR says
+_DEFAULT = "/tmp"  # Java's, which ignores TMPDIR
 _EXTRACTED = re.compile(r"[0-9a-f]{32}")
 _DOWNLOADED = re.compile(r"models\d+\.download")
 _TEMPORARY = "-Djava.io.tmpdir="

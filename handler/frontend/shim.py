@@ -1,7 +1,7 @@
 """The stand-in that TorchServe starts for a worker, through the overlay's worker script.
 
 TorchServe starts one such process per worker, reads its log lines, connects to the socket that its command
-line names, and kills it. For a hermetic model this process is only a stand-in: it asks the pool host to
+line names, and kills it. For a hermetic model this process is only a stand-in. It asks the pool host to
 listen on that socket, hands over its own stdout and stderr, and waits. It does the same for an ordinary
 model that the pool is to serve and can serve. For every other model it becomes TorchServe's stock worker,
 also if the pool fails to load the model.
@@ -11,8 +11,8 @@ virtual environment. Each worker pays in memory for what is imported here. So th
 (``_socket`` saves 1 MB), ``re``, ``subprocess`` or ``typing``, and ``json`` only if it is needed. The pool
 host imports this module for what both sides must agree on.
 
-Its sections, each on what comes before it: TorchServe; the environment's variables; the overlay; the
-runtime directory; whether a model is hermetic; the stock worker; the pool host; standing in for a worker.
+Each section uses only those before it: TorchServe; variables; the overlay; the runtime directory; whether a
+model is hermetic; the stock worker; the pool host; the stand-in.
 """
 
 from __future__ import annotations
@@ -423,8 +423,8 @@ def check_private(path: str, found: os.stat_result) -> None:
     """
     if found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700 or not stat.S_ISDIR(found.st_mode):
         raise Refused(
-            f"the runtime directory {path} must be a directory of this user with mode 0700; "
-            "set INTERPOOL_RUNTIME_DIR to one, or to a path that does not exist yet"
+            f"the runtime directory {path} must be a directory of this user with mode 0700. "
+            "Set INTERPOOL_RUNTIME_DIR to one, or to a path that does not exist yet"
         )
 
 
@@ -470,8 +470,8 @@ def hold(path: str) -> int:
     """A descriptor that holds a directory, or a file: while it is open, no process of interpool removes that.
 
     The descriptor has a shared lock, which every container that shares the directory sees. The lock ends with
-    the last process that has the descriptor, even if that is killed. systemd's cleaning of /tmp respects the
-    lock of a directory.
+    the last process that has the descriptor, even if that is killed. When systemd cleans /tmp, it respects
+    the lock of a directory.
 
     Raises:
         OSError: it does not exist or cannot be opened, or its file system has no locks.
@@ -617,7 +617,7 @@ CONNECTION_VARIABLE = "INTERPOOL_CONNECTION"  # in connected_worker.py as well
 def require_isolation(environment: dict[str, str]) -> None:
     """Refuse a worker if signatures are asked for and files of the archive may have run before.
 
-    It is too late to stop this archive's files, but the operator learns of it.
+    The refusal does not stop this archive's files, but the operator learns of it.
 
     Args:
         environment: this process's variables.

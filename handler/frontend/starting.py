@@ -21,7 +21,7 @@ from interpool.handler.torchserve import running_addresses, running_frontend
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
 _ADDRESSES = 3  # TorchServe has these at least: inference, management, metrics
-_SETTLED_S = 3.0
+_STABLE_S = 3.0
 _SERVER_LOG = "ts_log.log"
 _SHOWN_LINES, _SHOWN_BYTES = 5, 8192
 
@@ -53,7 +53,7 @@ def await_server(say: Callable[[str], None]) -> str:
             return f"{who}: inference {inference}, management {management}"
         # running_addresses may not find its configuration.
         others_since = (others_since or time.monotonic()) if len(places) >= _ADDRESSES else 0.0
-        if others_since and time.monotonic() - others_since >= _SETTLED_S:
+        if others_since and time.monotonic() - others_since >= _STABLE_S:
             return f"{who} at {', '.join(sorted(map(str, places)))}"
         if time.monotonic() >= next_said:
             next_said += _PROGRESS_S

@@ -63,7 +63,7 @@ class HostThread:
         """
         if not _only.acquire(blocking=False):
             raise HostStartError(
-                "this process serves archives already, and can do so once at a time: name all of them in one "
+                "this process serves archives already, and can do so once at a time. Name all of them in one "
                 "`interpool.asgi.app`, or serve the others from another process"
             )
         try:

@@ -85,7 +85,7 @@ class MadeWith(TypedDict):
 class Extern(TypedDict):
     """A third-party top-level module that the archive imports from the server's environment.
 
-    Distribution and version are "" if they would not identify it: a package from a directory or repository
+    Distribution and version are "" if they would not identify it. A package from a directory or repository
     may share its name with another package on an index.
     """
 

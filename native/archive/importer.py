@@ -186,8 +186,8 @@ class HermeticImporter(PackageImporter):
                     break
 
     def _install_on_parent(self, parent: str, name: str, module: ModuleType) -> None:
-        # torch.package calls this before and after the module's code runs. getattr() does not import the
-        # contents of a deferred module of torch, which knows its loader.
+        # torch.package calls this before and after the module's code runs. A deferred module of torch knows
+        # its loader: getattr() does not import its contents.
         if name not in self._sources and getattr(module, "__loader__", None) is self:
             self._introduce(name, module)
         super()._install_on_parent(parent, name, module)
@@ -221,7 +221,7 @@ class HermeticImporter(PackageImporter):
     ) -> Any:
         """Handle import statements of the archive's code."""
         if isinstance(fromlist, list) and not fromlist and not level and not self.holds(name):
-            # This is PyImport_Import and no import statement: C code of a library imports its own dependency,
+            # This is PyImport_Import and no import statement. C code of a library imports its own dependency,
             # with the globals of the archived code that called it.
             return builtins.__import__(name)
         return super().__import__(name, globals, locals, fromlist, level)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Checks the names of an archive's members.
 
-A name must mean the same to this reader, to torch's reader, to a file system, and to people. torch's reader
-ignores case and stops after 511 bytes. Standard library only.
+A name must mean the same to this reader, to torch's reader, to a file system, and to people. The reader of
+torch ignores case and stops after 511 bytes. Standard library only.
 """
 
 from __future__ import annotations

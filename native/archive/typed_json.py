@@ -1,7 +1,10 @@
 """Parses JSON strictly and converts it to annotated types.
 
-Supports the types of manifests, jobs and results: TypedDict, dataclasses, ``list[...]``, ``Iterable[...]``,
-``dict[str, ...]``, Literal, string enums, unions with None, str, int, float, bool, bytes (in hex), Path, Any.
+Supports the types of manifests, jobs and results:
+
+- TypedDict, dataclasses, ``list[...]``, ``Iterable[...]``, ``dict[str, ...]``, unions with None;
+- Literal, string enums, str, int, float, bool, bytes (in hex), Path, Any.
+
 Standard library only.
 """
 

@@ -218,7 +218,7 @@ def _write_contents(
 
 
 def _open_up(root: Path) -> int:
-    """Make all files readable for everyone. Returns their size in bytes."""
+    """Make all files readable for all users. Returns their size in bytes."""
     size = 0
     for folder, _folders, names in os.walk(root):
         os.chmod(folder, 0o755)

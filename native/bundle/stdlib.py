@@ -96,13 +96,13 @@ def _compiled(path: Path, name: str) -> bytes | None:
     if not path.name.startswith("_sysconfigdata_"):
         return pyc_of(path, name)
     # The configuration of this Python; its paths are adapted to the bundle at run time.
-    told = {
+    variables = {
         key: value.replace(sys.base_prefix, _PREFIX) if isinstance(value, str) else value
         for key, value in runpy.run_path(str(path))["build_time_vars"].items()
     }
     source = (
         "import sys\n"
-        f"build_time_vars = {told!r}\n"
+        f"build_time_vars = {variables!r}\n"
         "for _key, _value in build_time_vars.items():\n"
         "    if isinstance(_value, str):\n"
         f"        build_time_vars[_key] = _value.replace({_PREFIX!r}, sys.prefix)\n"

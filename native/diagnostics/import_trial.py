@@ -36,7 +36,7 @@ STOCK_WORKERS = (
     "serve the models that need it by TorchServe's stock workers (an archive that is not hermetic), "
     "and report this line to interpool"
 )
-COMPUTES = "whether it computes there, `interpool doctor --run module:function` tells"
+COMPUTES = "`interpool doctor --run module:function` says whether it computes there"
 SHARED_STATE = "it has state that all interpreters of a process share"
 
 

@@ -1,8 +1,8 @@
 """Code that runs only inside private interpreters.
 
 Imports ``native.archive``, ``native.upstream``, ``native.directories`` and ``native.errors``. It never
-imports the host's part of ``interpool.native``: each interpreter has its own copy of every compiled module,
-so the import would start a second pool.
+imports the host's part of ``interpool.native``, because that would start a second pool: each interpreter has
+its own copy of every compiled module.
 """
 
 from __future__ import annotations

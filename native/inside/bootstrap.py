@@ -122,7 +122,7 @@ def _refuse_fork() -> None:
         raise RuntimeError(
             refused(
                 "fork inside a private interpreter would copy the other interpreters' locks in the state "
-                "that they happen to be in; use subprocess, or multiprocessing with the 'spawn' method."
+                "that they happen to be in. Use subprocess, or multiprocessing with the 'spawn' method."
             )
         )
 
@@ -131,8 +131,8 @@ def _refuse_fork() -> None:
             if args[PREEXEC_ARGUMENT] is not None:
                 raise RuntimeError(
                     refused(
-                        "a preexec_fn would run after a fork inside a private interpreter, where the other "
-                        "interpreters' locks are in the state that they happened to be in; use subprocess's "
+                        "a preexec_fn would run after a fork inside a private interpreter, with the other "
+                        "interpreters' locks in the state that they happened to be in. Use subprocess's "
                         "start_new_session, process_group, user, group, umask or pass_fds instead."
                     )
                 )

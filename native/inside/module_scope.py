@@ -601,7 +601,7 @@ _are_guarded = False
 
 
 def _guard_statements() -> None:
-    """Make import statements resolve names in their own module's scope, whichever is entered."""
+    """Make import statements resolve names in their own module's scope, even if another is entered."""
     global _are_guarded
     if _are_guarded:
         return

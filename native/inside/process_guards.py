@@ -193,7 +193,7 @@ def _guard_recursion() -> None:
         """Override of ``sys.setrecursionlimit``."""
         if limit > DEEPEST_RECURSION:
             warnings.warn(
-                f"interpool: a recursion limit of {limit} is taken as {DEEPEST_RECURSION}: code that goes "
+                f"interpool: a recursion limit of {limit} is taken as {DEEPEST_RECURSION}. Code that goes "
                 "deeper could overflow its thread's stack, which ends the process and all its models.",
                 RuntimeWarning,
                 stacklevel=2,

@@ -6,8 +6,8 @@ not through a model. A function of the environment whose code or defaults were r
 Entries that the environment keeps per model are none: functools' caches, weak references, dicts by a model's
 class. Plain values have no owner, so ``source_traces`` reads what the model's sources set.
 
-``native/cpp/slot/reach.cc`` follows the references. This takes tenths of a second if large libraries are
-loaded, so it runs after a load, once after each of the first calls, and seldom later.
+``native/cpp/slot/reach.cc`` follows the references. It runs after a load, once after each of the first calls,
+and seldom later. If large libraries are loaded, it takes tenths of a second.
 """
 
 from __future__ import annotations

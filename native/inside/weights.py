@@ -21,9 +21,9 @@ To move a tensor's memory, all users of its address must be known. So there are 
 
 The model's own threads need not end first: their running functions refer to the tensors that they use.
 
-These weights also stay: smaller than a page, mapped from files (``torch.load(mmap=True)``, safetensors),
-packed weights of quantized modules, and mostly zero memory, such as scratch space. This costs memory only,
-and changes no answer.
+These weights also stay: those smaller than a page, those mapped from files (``torch.load(mmap=True)``,
+safetensors) and packed weights of quantized modules. Memory that is mostly zero, such as scratch space, stays
+too. This costs memory only, and changes no answer.
 """
 
 from __future__ import annotations

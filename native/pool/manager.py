@@ -119,7 +119,7 @@ class InterpreterManager:
             affinity: any name; an interpreter that has served it before is preferred.
             call_limit: seconds that each use of the session or its objects may take. After that, an exception
                 interrupts the Python code at any point, like KeyboardInterrupt, and CallTimeoutError is
-                raised here; the session stays usable. Native code cannot be interrupted: if it does not
+                raised here; the session stays usable. Native code cannot be interrupted. If it does not
                 return within the manager's ``grace``, the interpreter is retired, and all uses of the session
                 raise InterpreterRetiredError. Such sessions call in their own thread, which costs about ten
                 microseconds a call.

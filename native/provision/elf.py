@@ -1,7 +1,7 @@
 """Reads, and changes in place, the required parts of a shared object.
 
-It reads only the dynamic section and the dynamic symbols, with mmap and ``struct``. libtorch_cpu has 5 MB of
-symbol names, and the analysis must not take seconds.
+It reads only the dynamic section and the dynamic symbols, with mmap and ``struct``. The analysis must not
+take seconds, and libtorch_cpu has 5 MB of symbol names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Creates directories and files in the cache.
 
-No file is changed in place: a file is written beside its final name and then renamed, so that a file under
-its own name is always complete. Writers have a lock of the cache, so any draft without a writer is from a
+No file is changed in place. A file is written beside its final name and then renamed, so a file under its own
+name is always complete. Writers have a lock of the cache, so any draft without a writer is from a
 killed process.
 
 If the cache cannot be written (full disk, quota, read-only file system), the process keeps the file in memory

@@ -43,8 +43,8 @@ def torch_part(libraries: Path, torch: str) -> Path:
     built = {each: ".".join(map(str, each)) for each in sorted(parts)}
     raise ProvisioningError(
         f"this interpool was built for torch {' and '.join(built.values())}, and torch {torch} is installed",
-        f"Install one of those; or set {UNTESTED}=1 to try what was built for {built[nearest]}: it ends the "
-        "process, or answers wrong, where a class of torch's has another layout.",
+        f"Install one of those; or set {UNTESTED}=1 to try what was built for {built[nearest]}. It ends the "
+        "process, or answers wrong, if a class of torch's has another layout.",
     )
 
 

@@ -243,7 +243,7 @@ _PACKAGE_NAMES = (
     PrivateName(f"{_IMPORTER}:_package_imported_modules", "archive/importer.py forgets a module"),
     PrivateName(
         f"{_IMPORTER}:IMPLICIT_IMPORT_ALLOWLIST",
-        "archive/pickle_names.py: what is never looked for in the archive",
+        "archive/pickle_names.py: what is never taken from the archive",
         value=[*IMPLICIT_EXTERNS],
     ),
     PrivateName(

@@ -119,8 +119,8 @@ _TRITON_PLATFORMS = (
     "https://github.com/triton-inference-server/backend/blob/main/docs/backend_platform_support_matrix.md"
 )
 _LITSERVE_TESTS = "https://github.com/Lightning-AI/LitServe/blob/main/.github/workflows/ci-testing.yml"
-# By their names in the kept result: a link to what they say of themselves; what eight workers are; hermetic
-# archives; an unchanged .mar; GPUs, and main platforms, each with a link to what says so.
+# By their names in the kept result: a link to their description, and what eight workers are. Then: hermetic
+# archives; an unchanged .mar; GPUs and main platforms, each with a link to its source.
 PROCESSES = "8 processes", "no", "no"
 COMPARED = {
     "stock TorchServe": (

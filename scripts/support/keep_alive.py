@@ -1,4 +1,4 @@
-"""One HTTP connection that is kept, read as it came: also answers that nobody asked for.
+"""One HTTP connection that is kept, read as it came: also answers without a request.
 
 http.client and urllib throw away what a server sends beyond an answer, or take it for the next one.
 """
@@ -14,9 +14,9 @@ from local_server import JSON, Answer
 
 
 class KeptConnection:
-    """Asks one request after another, and can tell what came unasked.
+    """Asks one request after another, and finds what came without a request.
 
-    Raises OSError where the server is gone or silent.
+    Raises OSError if the server is gone or silent.
     """
 
     def __init__(self, server: str, timeout: float = 60) -> None:
@@ -43,9 +43,9 @@ class KeptConnection:
         return self._answer()
 
     def unasked(self, wait: float = 0) -> Answer | None:
-        """An answer that nobody asked for, if one has come, or does while this waits.
+        """An answer without a request, if one has come, or does while this waits.
 
-        Raises ConnectionError where the server has ended the connection, as it does after an error.
+        Raises ConnectionError if the server has ended the connection, as it does after an error.
         """
         if not self._read:
             if not select.select([self._socket], [], [], wait)[0]:

@@ -176,7 +176,7 @@ class TorchServe:
 
     @property
     def own_environment(self) -> dict[str, str]:
-        """What tells this server from others, for commands that are to reach it."""
+        """What distinguishes this server from others, for commands that are to reach it."""
         return {"TEMP": str(self.tmp), "TMPDIR": str(self.tmp), "INTERPOOL_RUNTIME_DIR": str(self.runtime)}
 
     def _environment(self) -> dict[str, str]:
@@ -277,7 +277,7 @@ class TorchServe:
         return self.request("GET", f"{self.management}/models/{model}", **query).json
 
     def ready_workers(self, model: str) -> list[int]:
-        """The processes of its workers that are ready, as TorchServe tells."""
+        """The processes of its workers that TorchServe calls ready."""
         return [worker["pid"] for worker in self.describe(model)[0]["workers"] if worker["status"] == "READY"]
 
     def models(self) -> list[str]:
@@ -297,7 +297,7 @@ class TorchServe:
     # ---- logs ------------------------------------------------------------------------------
 
     def begin_logs(self) -> None:
-        """Take what has been logged so far for somebody else's."""
+        """Leave out what has been logged so far."""
         for path in (*self.runtime.glob("*/*.log"), *self.logs.glob("*.log")):
             self._read_before[path] = path.stat().st_size
 
@@ -344,7 +344,7 @@ def torchserve(**options: Any) -> Iterator[TorchServe]:
 
 
 def _wait_for_the_end(processes: list[psutil.Process]) -> None:
-    """Of all that ran when a server was told to stop; what does not end is killed, and told of."""
+    """Of all that ran when a server was stopped; what does not end is killed, and fails the test."""
     _gone, alive = psutil.wait_procs(processes, timeout=NOT_STUCK_S)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -374,8 +374,8 @@ def command_of(process: psutil.Process) -> str:
 def free_ports(count: int) -> list[int]:
     """Ports on 127.0.0.1 that are this process's to give to a server, as often as it likes, until it ends.
 
-    Each is held by a socket that is bound and listens on nothing: connections and other processes do not
-    get the port, servers do, as they set SO_REUSEADDR or SO_REUSEPORT.
+    Each is held by a socket that is bound and listens on nothing. Connections and other processes do not
+    get the port. Servers do, as they set SO_REUSEADDR or SO_REUSEPORT.
     """
     ports = []
     for _ in range(count):

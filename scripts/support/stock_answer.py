@@ -1,10 +1,10 @@
 """What models answer in ordinary Python processes, from their source.
 
-Run as ``python -P stock_answer.py ROOT SPEC FOLDER [ROOT SPEC FOLDER ...]``. For each, in a process
-of its own: builds the SPEC's object, calls it on its example inputs, with seeds, as an archive's
-self-test does, and writes to FOLDER ``answer.pt``: a dict of ``kind``, ``args``, ``kwargs`` and
-``expected``, and ``entry.pt``: the object itself, as torch.save writes it. What is packaged is
-compared with this; nothing of interpool is imported.
+Run as ``python -P stock_answer.py ROOT SPEC FOLDER [ROOT SPEC FOLDER ...]``. For each, a process of
+its own builds the SPEC's object and calls it on its example inputs, with seeds, as an archive's
+self-test does. It writes two files to FOLDER. ``answer.pt`` is a dict of ``kind``, ``args``,
+``kwargs`` and ``expected``. ``entry.pt`` is the object itself, as torch.save writes it. What is
+packaged is compared with this; nothing of interpool is imported.
 """
 
 from __future__ import annotations

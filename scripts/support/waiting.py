@@ -18,9 +18,9 @@ def wait_for(
 
     Args:
         condition: asked again and again.
-        what: is waited for, for the message; called, where it tells how things stand in the end.
-        seconds: tell what is stuck from what is slow, and mean nothing else: on a busy machine
-            everything may take long. A test shows by events and orders that something is in time.
+        what: is waited for, for the message. A function is called in the end, and returns it.
+        seconds: distinguish what is stuck from what is slow, and mean nothing else: on a busy
+            machine everything may take long. A test shows by events and orders that something is in time.
         pause: between two questions, in seconds.
 
     Raises:

@@ -1,7 +1,7 @@
 """Makes interpool's wheels: see ``scripts/wheels``.
 
-torch is needed to compile and link, not to be imported, and its headers and libraries are the same for every
-Python: each version is unpacked once. What is compiled for the first one is made with the package; of the
+torch is needed to compile and link, not to be imported. Its headers and libraries are the same for every
+Python, so each version is unpacked once. What is compiled for the first one is made with the package; of the
 others, the folders ``native/lib/torch-X.Y`` are added.
 """
 
@@ -74,7 +74,7 @@ class Builder:
         _say(f"{self._version}: building the package, with what is compiled for torch {first}")
         made = self._root / "made"
         shutil.rmtree(made, ignore_errors=True)
-        # One that nobody claims can be asked for by name, and needs the same option where it is installed.
+        # One outside requires-python can be made by name, and needs the same option when it is installed.
         untested = [] if self._version in pythons() else ["--ignore-requires-python"]
         self._run(
             *("pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(made), *untested),

@@ -35,9 +35,7 @@ def check_names(exporter: HermeticExporter, spec: str) -> None:
         is_extern = exporter.verdicts[name].action == "extern"
         other = name if is_extern else known.setdefault(source_member(exporter, name).lower(), name)
         if other != name:
-            what = (
-                f"whose name is that of {other} except for its case, which torch.package does not tell apart"
-            )
+            what = f"whose name is that of {other} except for its case, which torch.package ignores"
             _refuse(exporter, spec, name, what, "rename one of the two")
         if is_extern and not is_dotted_name(name):
             what = "which is to be taken from the server, where only an identifier can name a module"

@@ -140,7 +140,7 @@ class Rules:
         if top == "interpool":
             return Verdict("extern", "part of the server", Origin.SERVER)
         if top == "__main__":
-            return Verdict("extern", "the program that runs the model, whichever", Origin.SERVER)
+            return Verdict("extern", "the program that runs the model", Origin.SERVER)
         places = _nearest_places(module)
         if any(map(self.trees.in_project, places)):
             return Verdict("intern", "in the project", Origin.PROJECT)

@@ -1,4 +1,4 @@
-"""Frames of the code that does something, in whatever thread it runs."""
+"""Frames of the code that does something, in the thread in which it runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One GPU, and 1 to 16 that call a model on it at once: interpreters, processes, threads with TorchScript.
 
-First the memory: each way is started with each width, alone, answers, and what the device has in use is read
-(of all processes, contexts included). What a further one takes is the slope from the fewest to the most.
+First the memory: each way is started with each width, alone, and answers. Then the device's memory in use is
+read (of all processes, contexts included). What a further one takes is the slope from the fewest to the most.
 Then the rates: all ways are started with the most, and take turns in each round at each width. Each call is
 waited for; threads of one process have a stream each.
 
@@ -130,7 +130,7 @@ def main() -> None:
     over = found.ratio((INTERPRETERS, most), (PROCESSES, most))
     bars = [report.Bar(f"interpreters over processes, {most} of them", over, 0.95)]
     if len(widths) > 1:
-        least_mb = 1.0  # of an interpreter's: what is less cannot be told from nothing
+        least_mb = 1.0  # of an interpreter's: less cannot be distinguished from nothing
         less = found.further_mb(PROCESSES) / max(least_mb, found.further_mb(INTERPRETERS))
         bars.append(report.Bar("memory of a further process over an interpreter's", less, 1.0))
     doubt = "" if on_gpu else "this is the CPU, and the bars are a GPU's"

@@ -32,7 +32,7 @@ def inputs(device: str) -> torch.Tensor:
 
 
 def answer(model: Model, device: str) -> float:
-    """What tells whether it computes what it should; warms it, too."""
+    """A number that shows whether it computes what it should; warms it, too."""
     x = inputs(device)
     with torch.inference_mode():
         for _ in range(WARM):

@@ -5,9 +5,9 @@ Its arguments:
     process|graph|interpreters DEVICE MOST ARCHIVE
 
 WIDTH, up to MOST, is how many call the model at once. ``process``: this Python has it. ``graph``: the same
-with what torch.jit.trace makes of it. ``interpreters``: a private interpreter for each thread; the model is
-loaded from the archive and put on the device by one of them, and reaches the others as a movable object, its
-weights being shared. What it says when it is ready is the model's answer.
+with what torch.jit.trace makes of it. ``interpreters``: a private interpreter for each thread. One of them
+loads the model from the archive and puts it on the device. The others get it as a movable object, which
+shares its weights. What it says when it is ready is the model's answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GUEST = "benchmarks.gpu.guest"  # interpreters find modules where this process d
 
 
 def agreed(answers: list[float]) -> float:
-    """The one answer of all interpreters; raises RuntimeError where they differ, or one is no number."""
+    """The one answer of all interpreters; raises RuntimeError if they differ, or one is no number."""
     most = max(answers)  # which may pass over a nan
     if not all(math.isclose(each, most, rel_tol=1e-3) for each in answers):
         raise RuntimeError(f"interpreters do not agree: {sorted(answers)}")

@@ -1,12 +1,12 @@
 """Which libraries compute in private interpreters? Each is tried by one small real computation.
 
-Two interpreters of a pool and the host program call it at once, again and again, and their answers
-are compared with an ordinary Python's: what `interpool doctor --run` does. Each in processes of its
-own, as some crash. If enough of them could be tried, it writes the table in docs/extensions.md and
+Two interpreters of a pool and the host program call it at once, again and again. Their answers are
+compared with an ordinary Python's, as `interpool doctor --run` does. Each in processes of its own, as
+some crash. If enough of them could be tried, it writes the table in docs/extensions.md and
 docs/benchmarks/libraries.json.
 
-The libraries are installed in an environment of their own, which sees this one's packages, and of which
-those that cannot be had have a row that says so. Takes some 2.5 GB of disk.
+The libraries are installed in an environment of their own, which sees this one's packages. One that
+cannot be installed has a row that says so. Takes some 2.5 GB of disk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def python_of(environment: Path) -> str:
 def go_on_with(python: str) -> NoReturn:
     """Run this again with another Python, in this process."""
     _, *others = program("libraries.benchmark", *sys.argv[1:])
-    os.execv(python, [python, *others])  # by its name Python tells which environment it is in
+    os.execv(python, [python, *others])  # by its name Python finds its environment
 
 
 def bare(name: str) -> str:

@@ -147,7 +147,7 @@ def requests() -> Answer:
 
     prepared = requests.Request("POST", "http://here/", params={"a": "b"}, json={"c": 1}).prepare()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        taken.bind(("127.0.0.1", 0))  # no server listens there
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         refused = error_of(requests.ConnectionError, requests.get, url, timeout=10)
     return [prepared.url, prepared.body, type(refused).__name__]

@@ -13,7 +13,7 @@ class Library(NamedTuple):
 
     Attributes:
         distribution: as pip knows it.
-        install: what pip is told, where that is not the distribution's name.
+        install: what pip is to install, if that is not the distribution's name.
         call: ``module:function``.
         what: is computed, in a few words.
     """

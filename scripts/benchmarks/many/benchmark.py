@@ -1,8 +1,8 @@
 """Many models on one machine: fifty of them with four workers each, in one pool.
 
-Registers one archive under all names, one after another, asks every worker's worth of each at once, reads
-the memory of the host and of the workers' stand-ins (proportional, so that nothing counts twice), then kills
-the host and waits until every worker of every model is ready again and each model answers.
+It registers one archive under all names, one after another, and asks all workers of each at once. It reads
+the memory of the host and of the workers' stand-ins, proportionally, so that nothing counts twice. Then it
+kills the host, and waits until all workers of all models are ready again and each model answers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
             running.checked(running.register("named.mar", model_name=name, initial_workers=options.workers))
         measured["registered, s"] = [time.perf_counter() - start]
         right = ask(running, names, 2 * options.workers)
-        time.sleep(5)  # what was loaded and freed settles
+        time.sleep(5)  # until memory that loading has freed is given back
 
         each = [pss_mb([shim]) for shim in running.shims()]
         mb = {

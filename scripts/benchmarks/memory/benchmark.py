@@ -1,12 +1,12 @@
 """What an interpreter costs, and from how many workers on the pool is smaller than stock TorchServe.
 
-A process starts two interpreters and then further ones: what each of those adds, bare and with BERT
-loaded and asked, its weights not counted; with lean imports and with full ones; and what as many Python
-processes take that have the same. Then both servers
-serve the same small model under several names with several workers each: proportional memory of all
-processes but TorchServe's frontend. Stock workers are alike, so where there would be more than
-``--stock-workers``, what they take is computed from the line through those that were measured. At last both
-serve ordinary archives, each a handler with a small BERT of transformers': memory, and time to register them.
+A process starts two interpreters and then further ones. It measures what each of those adds, bare and with
+BERT loaded and asked, its weights not counted, with lean imports and with full ones. It also measures what as
+many Python processes take that have the same. Then both servers serve the same small model under several
+names with several workers each: proportional memory of all processes but TorchServe's frontend. Stock workers
+are alike. So what more than ``--stock-workers`` of them take is computed from the line through those that
+were measured. At last both serve ordinary archives, each a handler with a small BERT of transformers':
+memory, and time to register them.
 
 With ``--peer`` it measures only what a further thread of a free-threaded CPython takes, beside a further
 interpreter and a further process.
@@ -117,7 +117,7 @@ def serve(name: str, archives: Path, grid: list[tuple[int, int]]) -> dict[tuple[
             for model in there:
                 for number in range(2 * workers):
                     running.checked(running.predict(model, {"id": number}, timeout=120))
-            time.sleep(3)  # what was loaded and freed settles
+            time.sleep(3)  # until memory that loading has freed is given back
             found[models, workers] = served_mb(running)
     return found
 

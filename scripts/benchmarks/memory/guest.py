@@ -42,7 +42,7 @@ def load_and_ask() -> float:
 
 
 def memory() -> dict[str, float]:
-    """This process's, settled, in MB."""
+    """This process's, without garbage, in MB."""
     gc.collect()
     found = {}
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines():

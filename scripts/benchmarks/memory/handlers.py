@@ -52,7 +52,7 @@ def _serve(name: str, models: int, workers: int) -> tuple[float, float, list[flo
             answers += [_ask(running, f"m{number}") for _ in range(2 * workers)]
         if any(answer != answers[0] for answer in answers):
             raise RuntimeError(f"{name}: answers of one model differ")
-        time.sleep(3)  # what was loaded and freed settles
+        time.sleep(3)  # until memory that loading has freed is given back
         return served_mb(running), seconds, answers[0]
 
 

@@ -1,6 +1,6 @@
 """What a quiet model feels of a greedy neighbour: the pool against stock TorchServe.
 
-One client asks the quiet model once a second; beside it, eight clients ask the greedy
+One client asks the quiet model once a second. Beside it, eight clients ask the greedy
 model, which has eight workers, so that these never rest. Each call computes on one core.
 Two servers take turns: stock TorchServe, and the pool without any setting but, for the
 interpreters, as many as there are cores. Then the same pool with `share` for the greedy

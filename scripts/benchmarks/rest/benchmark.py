@@ -1,15 +1,16 @@
 """What a request costs besides its model: the pool, stock TorchServe, and backends that answer at once.
 
-Four TorchServes take turns with the same handlers' code: stock, the pool (from hermetic archives), and two
-whose worker is ``rest/at_once.py``, which decodes and runs nothing: one writes no log lines ("at once"), the
-other those that TorchServe's Service writes of a batch ("bound": what no backend that serves these models as
-TorchServe does can exceed under this frontend). Clients post over kept connections and wait for each answer.
-Models: one that answers at once, asked with a few bytes and with a megabyte, and a tower of two gated layers
-(about 0.1 ms in plain Python), with batches of one and of eight. A wrong answer ends the benchmark.
+Four TorchServes take turns with the same handlers' code. They are stock, the pool (from hermetic archives),
+and two whose worker is ``rest/at_once.py``, which decodes and runs nothing. One of these writes no log lines
+("at once"). The other writes those that TorchServe's Service writes of a batch ("bound"). Under this frontend
+no backend that serves these models as TorchServe does can exceed it. Clients post over kept connections and
+wait for each answer. One model answers at once, and is asked with a few bytes and with a megabyte. The other
+is a tower of two gated layers (about 0.1 ms in plain Python), with batches of one and of eight. A wrong
+answer ends the benchmark.
 
 Rates are medians over the rounds of what the pool's is over the other's in the same round; so are 99th
-percentiles. The CPU time of a request is the workers', or the pool host's, less what the handler's own
-code takes there: as many requests of a handler that says what CPU time its thread has taken.
+percentiles. The CPU time of a request is that of the workers, or of the pool host, less the handler's own
+code. As many requests of a handler that says what CPU time its thread has taken give that part.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Gated(torch.nn.Module):
 
 
 class Empty:
-    """Answers ``ok``, whatever is asked."""
+    """Answers ``ok`` to every request."""
 
     def initialize(self, context: Any) -> None:
         pass

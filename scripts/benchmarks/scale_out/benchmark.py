@@ -1,8 +1,8 @@
 """Models on Ray Serve: a process for each copy, as its documentation has it, against a pool for all of them.
 
-Both have Ray's settings for throughput. Each turn starts a Ray of its own. Eight copies of the small model
-of the serving benchmark are asked by twice as many clients: through Ray's Python proxy, by a handle, and
-through Ray's HAProxy ingress. Then ten models with four copies each are weighed. A copy in a pool is a
+Both have Ray's settings for throughput. Each turn starts a Ray of its own. Sixteen clients ask eight copies
+of the small model of the serving benchmark: through Ray's Python proxy, by a handle, and through Ray's
+HAProxy ingress. Then ten models with four copies each are weighed. A copy in a pool is a
 worker. Memory is proportional (PSS), of the replicas alone; Ray's own processes are counted apart. Every
 answer is checked.
 """

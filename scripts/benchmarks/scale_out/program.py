@@ -1,7 +1,7 @@
 """Models on Ray Serve. Each line of its input is ``SECONDS CLIENTS``: it prints the rate by handles.
 
-``SCALE_KIND`` says what a replica is: ``processes``, one copy of a model, as Ray's documentation has it; or
-``pool``, one for all copies of all models. ``SCALE_MODELS`` and ``SCALE_COPIES`` say how many there are.
+``SCALE_KIND`` says what a replica is. ``processes``: one copy of a model, as Ray's documentation has it.
+``pool``: one for all copies of all models. ``SCALE_MODELS`` and ``SCALE_COPIES`` say how many there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODEL = "small"
 KIND, PORT = os.environ["SCALE_KIND"], int(os.environ["SERVING_PORT"])
 MODELS, COPIES = int(os.environ["SCALE_MODELS"]), int(os.environ["SCALE_COPIES"])
 CORES = os.cpu_count() or 1
-# A part of a core each, as the documentation does where there are to be more replicas than cores.
+# A part of a core each, as the documentation does if there are to be more replicas than cores.
 CPUS = CORES / (MODELS * COPIES + 2)
 
 

@@ -1,15 +1,13 @@
 """Do private interpreters scale as separate processes do?
 
-Four configurations take turns in every round: one ordinary process; two
-ordinary processes at once; one process with two private interpreters; one
-ordinary process with two threads. The paper's Figure 5, at two cores.
+Four configurations take turns in every round: an ordinary process, two of them, one with two private
+interpreters, an ordinary one with two threads. The paper's Figure 5, at two cores.
 
-Then the same of a packaged module that two threads of the process call, in their own
-inference mode, as ``load_pickle`` gives it and as a movable object, beside two
-processes that have the module themselves.
+Then two threads of the process call a packaged module, in their own inference mode. They have it as
+``load_pickle`` gives it and as a movable object, beside two processes that have the module themselves.
 
-Where Python's program has Python linked in, processes are compared that run the shared libpython, as
-interpreters do (shared/shared_python.py); what the program itself reaches is measured beside them.
+If Python's program has Python linked in, the processes run the shared libpython, as interpreters do
+(shared/shared_python.py). What the program itself reaches is measured beside them.
 
 With ``--models`` it is the paper's figure for models of the store: see scaling/suite.py. With ``--peer`` it
 compares a free-threaded CPython with interpreters: see scaling/peer.py.

@@ -1,9 +1,8 @@
 """What TorchScript or torch.export make of a model as it is, without a change to its code.
 
-TorchScript's compiler is tried first, then its tracer, then torch.export. What they make must
-answer as the model does, on the example inputs and on others like them, as both tracers write down what
-happened once. Of a handler it is the network, called with what the handler gives it; the rest of
-it stays Python.
+TorchScript's compiler is tried first, then its tracer, then torch.export. What they make must answer as the
+model does, on the example inputs and on others like them: both tracers write down what happened once. Of a
+handler it is the network, called with what the handler gives it; the rest of it stays Python.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def export(entry: Any, inputs: Inputs, others: Inputs) -> tuple[Any, str]:
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore")
         for how, make in (("script", _script), ("trace", _trace), ("export", _export)):
-            # Whatever a compiler raises, the next one is tried.
+            # If a compiler raises any exception, the next one is tried.
             with suppress(Exception):
                 made = _with_network(entry, make, inputs)
                 if all(_alike(entry, made, each) for each in (inputs, others)):

@@ -16,8 +16,8 @@ class Model(NamedTuple):
     spec: str
 
 
-# Each a recipe of the kind of one model of Figure 4 of "Using Python for Model Inference in Deep Learning"
-# (DeVito et al., 2021, arXiv:2104.00254): see docs/models.md.
+# Each is a recipe of the kind of one model of Figure 4 of the paper: see docs/models.md. The paper is "Using
+# Python for Model Inference in Deep Learning" (DeVito et al., 2021, arXiv:2104.00254).
 KINDS = (
     "bert", "mobilenet", "dlrm", "translator", "tacotron", "tagger", "detector", "slomo", "stargan",
     "cyclegan", "demucs", "yolo", "painter", "matting", "moco",

@@ -26,10 +26,10 @@ def started(*arguments: object, python: Path | None = None) -> Worker:
 
 
 def measure(start: Callable[[], Configurations], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Each configuration's rates; a machine's speed drifts, so nobody is always first.
+    """Each configuration's rates; a machine's speed drifts, so none is always first.
 
-    Where a process's memory happens to lie makes it a little faster or slower for as long as it lives: each
-    third of the rounds has processes of its own.
+    Each third of the rounds has processes of its own. The places of a process's memory make it a little
+    faster or slower for as long as it lives.
     """
     measured: dict[str, list[float]] = {}
     for generation in range(min(GENERATIONS, rounds)):
@@ -46,5 +46,5 @@ def measure(start: Callable[[], Configurations], rounds: int, seconds: float) ->
 
 
 def doubt(control: float) -> str:
-    """Why a machine cannot tell on which two processes reach so many times what one does; "" if it can."""
+    """Why a machine proves nothing on which two processes reach so many times one; "" if it does."""
     return "" if control >= SCALES else f"two processes reach only {control:.2f} times one on this machine"

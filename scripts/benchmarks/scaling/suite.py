@@ -1,8 +1,8 @@
 """The paper's Figure 5 for the models of the store: threads that call a model at once, in five ways.
 
-One interpreter per thread; all threads in one interpreter, which is ordinary Python; what TorchScript
-or torch.export makes of the model, where it makes anything of it; and what is chosen today: a process each
-with weights of its own, and processes that were forked with the weights.
+The first is one interpreter per thread. The second is all threads in one interpreter, which is ordinary
+Python. The third is what TorchScript or torch.export makes of the model, if they can. The other two are what
+is chosen today: a process each with weights of its own, and processes that were forked with the weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERPRETERS, ONE, GRAPH, PROCESSES, FORKED = (
 )  # fmt: skip
 # Seconds of CPU time for a call: below, more interpreter than arithmetic; above, the other way round.
 SMALL, BIG = 0.005, 0.02
-# Of what as many cores could do: processes that reach less are on a machine that cannot tell.
+# Of what as many cores could do: a machine on which processes reach less proves nothing.
 SCALES = 0.9
 
 
@@ -49,7 +49,7 @@ class OfProcesses(Curves):
 
     @property
     def seconds(self) -> float:
-        """CPU time of a call in a process: its own, whatever else the machine does."""
+        """CPU time of a call in a process: its own, without that of the machine's other processes."""
         return statistics.median(self.cpu[PROCESSES][1])
 
 

@@ -4,7 +4,7 @@ Its arguments:
 
     source|graph|interpreters|forked MOST ROOT SPEC STOCK ARCHIVE
 
-WIDTH, up to MOST, is how many call the model at once, and the rate that of all of them. ``source``:
+WIDTH, up to MOST, is how many call the model at once. The rate is that of all of them. ``source``:
 threads of one ordinary Python. ``graph``: the same, with what TorchScript or torch.export makes of the
 model; says ``ready`` and which of them. ``interpreters``: a private interpreter for each thread, with the
 archive. ``forked``: processes that were forked after the weights had been loaded. STOCK is

@@ -1,16 +1,16 @@
 """The same models over HTTP: interpool, stock TorchServe, and what else serves Python models today.
 
-Each framework serves its models as its documentation says for CPUs: a small, a medium and a waiting one, a
-small one with a megabyte in each request, and one that answers batches of eight. FastAPI and BentoML answer
-one request at a time. LitServe, mosec, Ray Serve and BentoML are installed into environments of the
+Each framework serves its models as its documentation says for CPUs. They are a small, a medium and a waiting
+one, a small one with megabytes as requests, and one that answers batches of eight. FastAPI and BentoML
+answer one request at a time. LitServe, mosec, Ray Serve and BentoML are installed into environments of the
 benchmark's own when they are first needed. In each round all frameworks take turns with each model, beginning
 with another one each time. As they do not fit into memory together, each is started for its turn, with one
-worker, and stopped after it: so the time until it answers is measured anew each time. It is then scaled to
-the largest number of workers, and from there to the others; twice as many clients ask as the workers take
+worker, and stopped after it. So the time until it answers is measured anew each time. It is then scaled to
+the largest number of workers, and from there to the others. Twice as many clients ask as the workers take
 requests. Every answer is checked: the first one against the model in this process, the others byte by byte
 against the first one.
 
-Memory is proportional (PSS), of all that runs on the server's behalf; that of few workers is read after that
+Memory is proportional (PSS), of all that runs on the server's behalf. That of few workers is read after that
 of many, so that what a server keeps for later counts. A program that cannot change its number of workers is
 stopped and started with the new one; the table says so.
 """

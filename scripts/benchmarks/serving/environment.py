@@ -1,8 +1,8 @@
 """An environment for each framework of the serving benchmark, made when it is first needed.
 
 What pip installs goes to ``results/environments/`` (or $INTERPOOL_SERVING_ENVIRONMENTS), one folder for a
-set of pins, and nowhere else. torch, which is the largest part, comes from the Python that runs the
-benchmark: a ``.pth`` file puts its packages behind the environment's own.
+set of pins, and nowhere else. The largest part, torch, comes from the Python that runs the benchmark: a
+``.pth`` file puts its packages behind the environment's own.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def posted(url: str, request: dict[str, Any]) -> bytes:
 
 
 def ask(url: str, request: dict[str, Any]) -> tuple[bytes, Any]:
-    """An answer, and what its JSON says; raises OSError where there is none."""
+    """An answer, and what its JSON says; raises OSError if there is none."""
     asked = urllib.request.Request(url, posted(url, request), {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked, timeout=60) as answer:
         body: bytes = answer.read()
@@ -136,7 +136,7 @@ class OnTorchServe:
         self._running.checked(registered)
 
     def scale(self, workers: int) -> None:
-        """Tell it to have so many for each name; returns when it says so."""
+        """Ask it to have so many for each name; returns when it says so."""
         for name in self._order.names:
             self._running.checked(self._running.scale(name, workers))
 
@@ -156,7 +156,7 @@ class OnTorchServe:
         return [self._running.frontend]
 
     def deploy_another(self) -> float | None:
-        """Seconds until another model on the same server has answered; None where a server has one."""
+        """Seconds until another model on the same server has answered; None if a server has one."""
         begun = time.perf_counter()
         self._deploy("another", 1)
         ask(self._url("another"), models.REQUEST)

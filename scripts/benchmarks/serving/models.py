@@ -24,7 +24,7 @@ class Served:
     """Answers requests; a handler of TorchServe's, for the stock worker and for packing alike.
 
     Attributes:
-        batch: the most requests that are answered by one call, where the framework collects them.
+        batch: the most requests that are answered by one call, if the framework collects them.
         question: what it is asked.
     """
 
@@ -39,7 +39,7 @@ class Served:
         return [self.answer(request) for request in requests]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """``{"y": ...}``; for ``who``, which process this is, late enough that the others are asked, too."""
+        """``{"y": ...}``; for ``who``, which process this is, after a while in which the others are asked."""
         if request.get("who"):
             time.sleep(WHO_S)
             return {"pid": os.getpid()}

@@ -1,9 +1,9 @@
 """What does a session cost, beside the same call in plain Python?
 
-Calls are of a function that does nothing: as a movable object, which leases an
-interpreter, calls, takes the result out and gives the interpreter back in one
-visit; in an open session; and by hand, in four visits: lease, look the function
-up, call, take the result, give back. Configurations take turns in every round,
+Calls are of a function that does nothing, in three ways. A movable object leases
+an interpreter, calls, takes the result out and gives the interpreter back in one
+visit. An open session calls alone. By hand, there are four visits: lease, look the
+function up, call, take the result, give back. Configurations take turns in every round,
 each timed over many calls; figures are per call. Tensors go in and come out
 again, in sizes from ten elements to ten million.
 
@@ -91,7 +91,7 @@ def check(works: dict[str, Work]) -> None:
             raise RuntimeError(f"a tensor of {size} came back as {x!r}")
     for name in ("by hand", *CALLS):
         if works[name]() is not None:
-            raise RuntimeError(f"{name} gave a result, where there is none")
+            raise RuntimeError(f"{name} gave a result, but there is none")
 
 
 def main() -> None:

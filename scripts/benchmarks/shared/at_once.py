@@ -25,7 +25,7 @@ def rate_of(call: Callable[[], object], seconds: float) -> float:
 
 
 def in_threads(loops: list[Loop]) -> AtOnce:
-    """Runs as many of the loops as it is told, each in a thread; gives the sum of their rates."""
+    """Runs as many of the loops as asked, each in a thread; gives the sum of their rates."""
 
     def at_once(seconds: float, start: float, width: int) -> float:
         rates = [0.0] * width

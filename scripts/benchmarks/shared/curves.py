@@ -11,7 +11,7 @@ from benchmarks.shared import report
 from benchmarks.shared.plots import legend, pyplot, save
 
 COLUMNS = 5
-# By way: colour, line, marker. Okabe and Ito's colours, which the colour-blind can tell apart.
+# By way: colour, line, marker. Okabe and Ito's colours, which the colour-blind can distinguish.
 STYLES = {
     "interpreters": ("#0072B2", "-", "o"),
     "processes": ("#D55E00", "--", "s"),

@@ -1,6 +1,6 @@
-"""HTTP clients that wait for each answer, and check it: wrk where there is one, else our own.
+"""HTTP clients that wait for each answer, and check it: wrk if it is there, else our own.
 
-wrk takes a tenth of our own clients' CPU time, which is the servers' where all share their cores.
+wrk takes a tenth of our own clients' CPU time, which is the servers' if all share their cores.
 """
 
 from __future__ import annotations

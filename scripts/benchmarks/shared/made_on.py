@@ -17,8 +17,8 @@ def made_on() -> dict[str, Any]:
     """Date, machine, versions and options, for a benchmark's JSON.
 
     Returns:
-        ``date``; ``machine``: its processor, cores, memory in GB (10⁹ bytes) and kernel; ``versions`` of
-        CPython, torch, TorchServe and Java, as far as they are there; ``options`` of the command, in which
+        ``date``. ``machine``: its processor, cores, memory in GB (10⁹ bytes) and kernel. ``versions``: of
+        CPython, torch, TorchServe and Java, as far as they are there. ``options``: of the command, in which
         PATH stands for files and folders.
     """
     return {

@@ -13,7 +13,7 @@ QUIET_MACHINE = 0.1  # cores that others may use
 
 
 def doubt(others: list[float]) -> str:
-    """Why a machine cannot tell on which others used so many cores; "" if it can."""
+    """Why a machine on which others used so many cores proves nothing; "" if it does."""
     most = max(others, default=0.0)
     return f"other processes used up to {most:.2f} cores" if most > QUIET_MACHINE else ""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# By whose figures they are. Okabe and Ito's colours, which the colour-blind can tell apart.
+# By whose figures they are. Okabe and Ito's colours, which the colour-blind can distinguish.
 COLOURS = {"stock": "#D55E00", "pool": "#0072B2"}
 # matplotlib's own colour of text and axes, which becomes that of the page's scheme: the ground stays clear.
 _BLACK = "#000000"

@@ -56,7 +56,7 @@ def finish(
 
     Args:
         measured: every run's figure, per configuration.
-        doubt: why this machine cannot tell; turns missed bars into "inconclusive".
+        doubt: why this machine proves nothing; turns missed bars into "inconclusive".
     """
     for configuration, values in measured.items():
         print(f"  {configuration:<28} {median_of(values)} {unit}")

@@ -11,7 +11,7 @@ from benchmarks.shared.checkout import program
 
 
 class Worker:
-    """A process that runs loops on demand: told ``SECONDS START ...`` in a line, it says ``count`` in one.
+    """A process that runs loops on demand: it answers a line ``SECONDS START ...`` with a line ``count``.
 
     Args:
         module: what it runs.

@@ -1,11 +1,12 @@
 """Does anything grow, or go wrong, in a pool that is used and changed for a long time?
 
-Four models under checked load, each by a client at TorchServe's address and one at the direct address. One
-is scaled up and down; one, with four megabytes of weights, is unregistered and registered again; one gets bad
-input in every tenth request; and of one a worker is killed while it has a request. After each such round,
-with the same number of workers as after the others, the host is sampled: memory (proportional, and its own),
-descriptors, mappings, threads, the latency of the model that is only scaled. A least-squares line through the
-samples after the first part of the time says how much each grows in an hour.
+Four models are under checked load, each by a client at TorchServe's address and one at the direct address.
+The first is scaled up and down. The second, with four megabytes of weights, is unregistered and registered
+again. The third gets bad input in every tenth request. Of the fourth, a worker is killed while it has a
+request. After each such round, with the same number of workers as after the others, the host is sampled.
+Samples are of memory (proportional, and its own), descriptors, mappings, threads, and the latency of the
+first model. A least-squares line through the samples after the first part of the time says how much each
+grows in an hour.
 
 Then a model is added that keeps 100 kB of each request: the same check must find it.
 """
@@ -67,7 +68,7 @@ class Sample:
 
 
 class Ended(Exception):
-    """The soak cannot go on: the server does not do what it is told or asked, or its host is another one."""
+    """The soak cannot go on: the server does not do what it is asked, or its host is another one."""
 
 
 class Soaked:
@@ -124,7 +125,7 @@ class Soaked:
         self._tell(f"{name} was not scaled to {workers}", lambda: self.server.scale(name, workers))
 
     def _tell(self, otherwise: str, ask: Callable[[], Answer], gone: bool = False) -> None:
-        """Ask, and a few times more where TorchServe's frontend has raced with itself; raises Ended."""
+        """Ask, and a few times more if TorchServe's frontend has raced with itself; raises Ended."""
         for _ in range(TRIES):
             answer = ask()
             if answer.status == 200 or (gone and answer.status == 404):
@@ -210,7 +211,7 @@ class Soaked:
     def run(self, seconds: float, said: Callable[[Sample], object]) -> list[Sample]:
         """Change it for so long, at least so often that a line can be drawn; a sample after each time.
 
-        Fewer, and `ended` says why, where it cannot go on.
+        Fewer if it cannot go on, and `ended` says why.
         """
         samples: list[Sample] = []
         until = time.monotonic() + seconds
@@ -240,7 +241,7 @@ class Soaked:
         """Of all clients: what was wrong, came twice, or should not have failed."""
         return [text for client in self.all_clients for text in getattr(client, what)]
 
-    def told(self) -> dict[str, Any]:
+    def counted(self) -> dict[str, Any]:
         """For the numbers that are kept."""
         counted = ("right", "failed", "errors", "closed")
         return {
@@ -331,7 +332,7 @@ def main() -> None:
             soaked.add(LEAKING)
             control = soaked.run(60 * options.control_minutes, said)
     kept = {
-        **soaked.told(),
+        **soaked.counted(),
         "samples": [asdict(sample) for sample in samples],
         "control": [asdict(sample) for sample in control],
         "options": vars(options),

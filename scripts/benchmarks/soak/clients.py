@@ -36,12 +36,12 @@ class Client:
         wrong: those that were not, as text.
         twice: answers to requests that had theirs, on the same connection, as text. TorchServe's frontend can
             send one while workers of the model end.
-        closed: errors that nobody had asked for, with which the server closed a connection.
+        closed: errors that were no answers to a request, with which the server closed a connection.
         failed: requests without an answer while the model was being changed, or had lost a worker that
-            TorchServe did not miss yet, as is to be expected.
+            TorchServe did not miss yet. This is to be expected.
         errors: requests with bad input, which were to fail, and did.
-        faults: requests without an answer, or that were to fail and did not, while nobody changed the model;
-            and what has ended the client before it was stopped.
+        faults: while the model was not being changed, requests without an answer, or that were to fail and
+            did not. Also what has ended the client before it was stopped.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Client:
         finally:
             self.under_way = False
         took = time.perf_counter() - begun
-        told = f"{self._model} of {body!r}: {status} {text[:200]!r}"
+        said = f"{self._model} of {body!r}: {status} {text[:200]!r}"
         if status == 200 and not to_fail:
             found = json.loads(text)
             if found == self._answer(request):
@@ -127,19 +127,19 @@ class Client:
                 self.seconds.append(took)
                 self._before = request
             elif self._before is not None and found == self._answer(self._before):
-                self.twice.append(told)
+                self.twice.append(said)
                 self._disconnect()  # what it would have been answered comes next
             else:
-                self.wrong.append(told)
+                self.wrong.append(said)
         elif to_fail and status >= 400:
             self.errors += 1
         elif self._changed != changed or changed % 2:
             self.failed += 1
         else:
-            self.faults.append(told)
+            self.faults.append(said)
 
     def _look_for_more(self) -> None:
-        """What came though nobody asked. The connection is given up then, as more may come."""
+        """What came without a request. The connection is given up then, as more may come."""
         if self._connection is None:
             return
         try:

@@ -23,7 +23,7 @@ class Steady:
 
     def one(self, request: dict[str, Any]) -> dict[str, Any]:
         if request.get("fail"):
-            raise ValueError("as it was told")
+            raise ValueError("as it was asked")
         x = int(request["x"])
         with torch.inference_mode():
             y = torch.relu(self.weight @ torch.full((self.side,), float(x)) - 3.0)

@@ -24,8 +24,8 @@ class Slope:
 def slope_of(seconds: Sequence[float], values: Sequence[float]) -> Slope:
     """The line's slope. Raises ValueError for fewer than four samples.
 
-    Samples that follow one another are alike (garbage that is not collected yet), so the error is that of as
-    many independent ones as the residuals' correlation from one to the next leaves.
+    Samples that follow one another are alike (garbage that is not collected yet). So the error is that of
+    fewer, independent samples. Their number follows from the residuals' correlation from one to the next.
     """
     if len(values) < 4:
         raise ValueError(f"{len(values)} samples are too few for a line")

@@ -1,14 +1,14 @@
 """How long until the first model answers, and four more workers: the pool against stock TorchServe.
 
-For the first model, a server is started for each figure: stock TorchServe; the pool with a
-host that was started with the server, or by the model's worker, of two interpreters and of
-64. Then 200 requests are sent, and 200 more, and the host is killed, or stock's one worker
+For the first model, a server is started for each figure. It is stock TorchServe, or the pool. The
+pool's host has two interpreters or 64, and was started with the server or by the model's worker.
+Then 200 requests are sent, and 200 more, and the host is killed, or stock's one worker
 (startup/first.py).
 
-For the workers, both servers run the same model, side by side; each round scales each of them
-from no worker to four with ``PUT /models/m?min_worker=4&synchronous=true`` and
-then sends requests until every new worker has given a first, correct answer.
-TorchServe's own log says which worker gave which answer.
+For the workers, both servers run the same model, side by side. Each round scales each of them
+from no worker to four with ``PUT /models/m?min_worker=4&synchronous=true``. Then it sends
+requests until every new worker has given a first, correct answer. TorchServe's own log says
+which worker gave which answer.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def scale_up(running: TorchServe) -> tuple[float, float, float]:
     """Four new workers.
 
     Returns:
-        Seconds until PUT returns, and until all of them have answered; how many times longer than the
-        median of all answers the slowest of the workers' first answers took.
+        Seconds until PUT returns, and until all of them have answered. Also how many times longer than
+        the median of all answers the slowest of the workers' first answers took.
     """
     running.checked(running.scale("tiny", 0))
     asker = asker_of(running)

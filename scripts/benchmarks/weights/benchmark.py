@@ -1,16 +1,16 @@
-"""Weights in memory once, whatever the number of workers: what they cost in memory and in time.
+"""Weights in memory once, with any number of workers: what they cost in memory and in time.
 
-A model of so many megabytes of float32 weights, and one without any, in a pool of two interpreters, from a
-hermetic archive, and in stock TorchServe, from an ordinary one with its state_dict. Both read every page
-when they have loaded it. The servers take turns, a fresh one for each model and none beside it, as memory
+There are a model of so many megabytes of float32 weights, and one without any. The pool, of two interpreters,
+has it from a hermetic archive, stock TorchServe from an ordinary one with its state_dict. Both read every
+page when they have loaded it. The servers take turns, a fresh one for each model and none beside it. Memory
 that several processes share counts in each of them by its part. Each has served another model before.
 
-The model is registered without workers, which is TorchServe's frontend alone, unpacking the archive; then,
-anew, with one worker, until its first right answer. Once every interpreter of the pool has loaded the model,
-which the host sees to, its workers go from one to each number of them by ``PUT``, until each has
-answered rightly: TorchServe's log says which worker gave which answer. With each number the
-memory of all processes but TorchServe's frontend is read (proportional). What a server takes more than with
-a model without weights and as many workers, over the weights, is how many *copies* of them it has.
+The model is registered without workers, which is TorchServe's frontend alone, unpacking the archive. Then it
+is registered anew with one worker, until its first right answer. The host sees to it that every interpreter
+of the pool loads the model. Then its workers go from one to each number of them by ``PUT``, until each has
+answered rightly. TorchServe's log says which worker gave which answer. With each number the memory of all
+processes but TorchServe's frontend is read (proportional). The same number of workers of the model without
+weights takes less. The difference, over the weights, is how many *copies* of them the server has.
 """
 
 from __future__ import annotations

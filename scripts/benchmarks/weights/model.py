@@ -19,7 +19,7 @@ _PAGE = 1024  # float32 numbers
 
 
 class Weights(torch.nn.Module):
-    """``[8] -> [8]``, by a corner of the first and of the last block; its numbers are anybody's."""
+    """``[8] -> [8]``, by a corner of the first and of the last block; its numbers mean nothing."""
 
     def __init__(self, megabytes: int) -> None:
         super().__init__()

@@ -2,9 +2,9 @@
 
 Each has a client at TorchServe's inference address, and one at the pool's direct address.
 
-A wrong answer, an outage longer than its bound, or something that is left at the end (a process, a socket, a
-file, a descriptor) fails; whether a host grows while it lives is for ``scripts/bench soak``. What is done
-follows from the seed, when it is done does not.
+It fails at a wrong answer, at an outage longer than its bound, or if a process, a socket, a file or a
+descriptor is left at the end. Whether a host grows while it lives is for ``scripts/bench soak``. What is
+done follows from the seed, when it is done does not.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Checked:
             time.sleep(0.01)  # the machine is for what is done to it
 
     def take_outage(self, since: float) -> float:
-        """The longest since then, as nobody has answered rightly since either."""
+        """The longest since then, also if no right answer has come since."""
         longest, self.outage = max(self.outage, time.monotonic() - self.last), 0.0
         self.last = max(self.last, since)
         return longest
@@ -286,8 +286,8 @@ def tcp_connections(port: int | None = None) -> set[str]:
     return found
 
 
-def settled(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
-    """Counts with a fresh host that serves everybody, once they stay the same."""
+def stable(server: TorchServe, chaos: Chaos, checked: list[Checked]) -> dict[str, object]:
+    """Counts with a fresh host that serves all clients, once they stay the same."""
     chaos.kill_host()
     _await_service(checked, time.monotonic())
     server.wait_for_interpreters(2)
@@ -336,7 +336,7 @@ class Run:
     faults: list[str] = field(default_factory=list)
 
     def do(self, name: str, deed: Callable[[], None]) -> None:
-        """That, and wait until everybody is served again."""
+        """That, and wait until all clients are served again."""
         began = time.monotonic()
         self.chaos.take_back_off()
         hosts = self.server.hosts()
@@ -394,10 +394,10 @@ def main() -> int:
         run = Run(server, chaos, checked, options)
         faults = run.faults
         try:
-            before = settled(server, chaos, checked)
+            before = stable(server, chaos, checked)
             chaos.archive("ahead", "evil")  # packing takes a while
             run.all(chance)
-            after = settled(server, chaos, checked)
+            after = stable(server, chaos, checked)
             faults += [
                 f"{what}: {before[what]} at the start, {after[what]} at the end"
                 for what in before

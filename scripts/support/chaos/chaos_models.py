@@ -1,4 +1,4 @@
-"""What the chaos serves: models whose answers can be checked, and one that does what nobody should."""
+"""What the chaos serves: models whose answers can be checked, and one that does what no model should."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def answer_of(x: int) -> dict[str, Any]:
 
 
 def _raise() -> None:
-    raise RuntimeError("as it was told")
+    raise RuntimeError("as it was asked")
 
 
 def _recurse() -> None:
@@ -167,7 +167,7 @@ class Tracing(Innocent):
         if self.when in ("load", "failure"):
             self.leave()
         if self.when == "failure":
-            raise RuntimeError("as it was told")
+            raise RuntimeError("as it was asked")
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[Any]:
         if self.when == "call":

@@ -1,4 +1,4 @@
-"""What ends late in one model meets no neighbour, and no other client."""
+"""Code of one model that ends after its call meets no neighbour, and no other client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def handle(data, context):
 """
 
 
-def test_a_late_part_of_a_streamed_answer_reaches_no_other_client(
+def test_a_part_after_the_end_of_a_streamed_answer_reaches_no_other_client(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def test_a_late_part_of_a_streamed_answer_reaches_no_other_client(
         )
         assert first.ask(b"first") == "answered"
         said = second.ask(b"second")
-        assert said.endswith("has its answer already: this part is late")
+        assert said.endswith("has its answer already: this part comes after it")
         assert second.ask(b"third") == said
 
 
@@ -64,7 +64,7 @@ FINALIZER = weakref.finalize(keeper, shutil.rmtree, "cache")
 """
 
 
-def test_what_runs_when_a_model_is_unloaded_is_in_no_neighbours_directory(
+def test_code_that_runs_when_a_model_is_unloaded_is_in_no_neighbours_directory(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
     """Its own directory is gone."""
@@ -91,7 +91,7 @@ def answer():
 MEETS = f"import json\ndef answer(): return str(hasattr(json, 'left'))\n{ANSWERS}"
 
 
-def test_what_a_call_leaves_is_searched_for_before_a_neighbour_runs_and_not_before_the_call_is_answered(
+def test_traces_of_a_call_are_searched_for_before_a_neighbour_runs_and_not_before_the_answer(
     tmp_path: Path,
 ) -> None:
     with ExitStack() as stack:
@@ -154,7 +154,7 @@ def test_what_a_call_that_is_cut_short_leaves_meets_no_neighbour(tmp_path: Path,
         assert _owners(manager) == [str(tmp_path / "leaves"), None]
 
 
-def test_what_a_call_has_left_is_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
+def test_traces_of_a_call_are_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
     with ExitStack() as stack:
         manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
         leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", LEAVES)))

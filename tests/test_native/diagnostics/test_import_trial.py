@@ -67,7 +67,7 @@ def only(name: str, seconds: float = 60) -> Check:
     return found
 
 
-def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
+def test_the_command_shows_what_works_what_crashes_and_what_is_missing(
     module: Callable[[str], Path],
 ) -> None:
     path = module("crashing")
@@ -75,7 +75,7 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     assert done.exit_code == 1, done.output
     works, crashed, stock, missing, install = done.stdout.splitlines()
     assert works.startswith("imports  numpy: into two interpreters at once, ")
-    assert works.endswith("; whether it computes there, `interpool doctor --run module:function` tells")
+    assert works.endswith("; `interpool doctor --run module:function` says whether it computes there")
     reason = f"it crashed with SIGSEGV, at {path}:7 in <module>; an ordinary Python imports it"
     assert crashed == f"FAIL  import crashing: {reason}"
     assert stock.startswith("      fix: serve the models that need it by TorchServe's stock workers")
@@ -83,7 +83,9 @@ def test_the_command_tells_what_works_what_crashes_and_what_is_missing(
     assert install.startswith("      fix: install it")
 
 
-def test_state_of_the_whole_process_is_told_from_what_never_works(module: Callable[[str], Path]) -> None:
+def test_state_of_the_whole_process_is_distinguished_from_what_never_works(
+    module: Callable[[str], Path],
+) -> None:
     module("sharing")
     found = only("sharing")
     assert not found.ok

@@ -1,4 +1,4 @@
-"""A model of the serving benchmark on CPUs as LitServe's documentation says, where that is installed."""
+"""A model of the serving benchmark on CPUs as LitServe's documentation says, if that is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of the serving benchmark as MLServer's documentation has it served. Runs where that is installed.
+"""A model of the serving benchmark as MLServer's documentation has it served. Runs if that is installed.
 
 As a program it writes a folder with the settings of each name, and is then ``mlserver start`` of that folder.
 """

@@ -1,7 +1,7 @@
-"""A model of the serving benchmark as Ray Serve's documentation has it served. Runs where Ray is installed.
+"""A model of the serving benchmark as Ray Serve's documentation has it served. Runs if Ray is installed.
 
-Each line of its input is a name and a number of replicas: an application with the model, at ``/NAME``, is
-deployed, scaled, or with none of them removed. The input's end is the end.
+Each line of its input is a name and a number of replicas. It deploys an application with the model at
+``/NAME``, or scales it, or removes it if there are to be none. The input's end is the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from benchmarks.serving.models import BATCH_DELAY_MS, MODELS, build
 
-# A part of a core each, as the documentation does where there are to be more replicas than cores.
+# A part of a core each, as the documentation does if there are to be more replicas than cores.
 CPUS = (os.cpu_count() or 1) / (int(os.environ["SERVING_MOST"]) + 2)
 
 
