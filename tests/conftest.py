@@ -41,7 +41,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # a random order, where one is asked for, comes after it
+@pytest.hookimpl(tryfirst=True)  # a random order, if one is asked for, comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert all(path.exists() for path in SLOW), "a folder or file of slow tests has another name"
     slow = {path: any(map(path.is_relative_to, SLOW)) for path in {item.path for item in items}}

@@ -1,7 +1,7 @@
 """Runs the commands in a document as they stand there, in order, as a newcomer would paste them.
 
-A copy of what they touch is made first, with other ports, so that neither the checkout nor a server that
-already runs on this machine is disturbed.
+A copy of what they touch is made first, with other ports. So neither the checkout nor a server that already
+runs on this machine is disturbed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def assert_printed(lines: list[str], output: str) -> None:
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:
-    """Every process that was started, by whatever detour, with ``directory`` as its TEMP."""
+    """Every process that was started, directly or not, with ``directory`` as its TEMP."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -103,7 +103,7 @@ def processes_of(directory: Path) -> list[psutil.Process]:
 
 
 def make_model_archive(store: Path) -> None:
-    """``model.mar``, which somebody has: a handler with some megabytes of weights."""
+    """``model.mar``, which a reader has: a handler with some megabytes of weights."""
     handler = store.parent / "handler.py"
     handler.write_text(HANDLER)
     wrap("model", handler, store)

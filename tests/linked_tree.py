@@ -1,4 +1,4 @@
-"""A copy of the cache, by links: it is everybody's, and others make and remove files in it meanwhile."""
+"""A copy of the cache, by links: other processes make and remove files in the cache meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def link_cache(root: Path, *left_out: str) -> Path:
 
 
 def link_tree(source: Path, target: Path, *left_out: str) -> None:
-    """What is whole there, and was not removed meanwhile, linked where that can be.
+    """What is whole there, and was not removed meanwhile, linked if that can be.
 
     Args:
         source: a folder.

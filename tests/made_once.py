@@ -1,4 +1,4 @@
-"""Files that take long to make: made once for a test run, by whichever of its processes needs one first."""
+"""Files that take long to make: made once for a test run, by the first of its processes that needs one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def folder_of_run(config: pytest.Config, factory: pytest.TempPathFactory, name: 
 
 
 def made_once(target: Path, make: Callable[[], object]) -> Path:
-    """The file ``target``, which ``make`` is to make, all at once, where nobody has yet."""
+    """The file ``target``, which ``make`` is to make, all at once, if no process has yet."""
     target.parent.mkdir(exist_ok=True)
     with target.with_name(f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -29,7 +29,7 @@ class Kind:
     Attributes:
         name: of ``own_answer_models``.
         inputs: its example inputs there.
-        way: how requests become calls, as it is found if nobody has said.
+        way: how requests become calls, as it is found without a setting.
         shapes: of requests, the example's first.
         rtol: of its numbers, where a batch of another size is added up in another order.
         row_lists: whether a list in its answer has an item for each row.
@@ -72,7 +72,7 @@ class Answered:
 
 
 def alone(kind: Kind, way: str, asked: Asked) -> Answered:
-    """What a request is answered that nobody shares a call with; the status 503 stands for any error."""
+    """The answer of a request that shares its call with no other; the status 503 stands for any error."""
     if asked.call is None:
         return Answered(400)
     args, kwargs = copy.deepcopy(asked.call)

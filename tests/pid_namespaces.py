@@ -11,7 +11,7 @@ import pytest
 
 @functools.cache
 def _unshare() -> list[str]:
-    """The command that makes one; skips the test where nobody may."""
+    """The command that makes one; skips the test if this user may not."""
     for options in (["--pid"], ["--user", "--map-root-user", "--pid"]):
         command = ["unshare", *options, "--fork", "--kill-child", "--mount-proc"]
         try:

@@ -159,7 +159,7 @@ def test_an_upward_import_would_be_seen(tmp_path: Path) -> None:
     assert ("native/errors.py", "handler/cli.py") in found
 
 
-def test_every_folders_docstring_says_what_lives_there_and_who_may_import_it() -> None:
+def test_every_folders_docstring_names_its_subject_and_its_importers() -> None:
     for unit in the_map():
         init = ROOT / unit / "__init__.py"
         if unit.endswith("/") and init.is_file():

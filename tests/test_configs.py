@@ -68,7 +68,7 @@ def adapter_query(rule: dict[str, Any]) -> str:
     )
 
 
-def test_what_the_security_page_says_of_torchserve_is_what_is_installed() -> None:
+def test_the_security_page_describes_the_installed_torchserve() -> None:
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## TorchServe itself")[2]
     with zipfile.ZipFile(installed_ts() / "frontend" / "model-server.jar") as jar:
         netty = jar.read("META-INF/io.netty.versions.properties").decode()
@@ -98,7 +98,7 @@ def test_every_key_is_one_that_torchserve_reads(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PROPERTIES, ids=lambda path: path.name)
-def test_nobody_elses_machine_reaches_the_management_address(path: Path) -> None:
+def test_no_other_machine_reaches_the_management_address(path: Path) -> None:
     sample = properties(path)
     assert sample["management_address"].startswith("http://127.0.0.1:")
     assert sample["grpc_management_address"] == "127.0.0.1"
@@ -114,7 +114,7 @@ def test_production_has_tokens_on_the_model_api_off_and_limits() -> None:
 
 
 @pytest.mark.parametrize("name", ["production", "container"])
-def test_where_the_model_api_is_off_no_workflow_brings_a_model_from_elsewhere(name: str) -> None:
+def test_no_workflow_brings_a_model_from_elsewhere_if_the_model_api_is_off(name: str) -> None:
     sample = properties(CONFIGS / f"{name}.properties")
     assert sample["enable_model_api"] == "false"
     for url in ("file:///srv/m.mar", "https://example.org/m.mar", "s3://bucket/m.mar"):
@@ -143,7 +143,7 @@ def test_the_image_is_built_with_what_the_project_asks_for() -> None:
     assert f"interpool:{project['project']['version']}" in DOCKERFILE
 
 
-def test_what_the_image_is_made_from_is_there_and_reaches_the_build() -> None:
+def test_the_sources_of_the_image_exist_and_reach_the_build() -> None:
     ignored = (CONFIGS / "Dockerfile.dockerignore").read_text(encoding="utf-8").split("\n")
     sent = [line.removeprefix("!") for line in ignored if line.startswith("!")]
     for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
@@ -234,7 +234,7 @@ def test_the_overlay_of_the_page_gives_the_base_its_own_namespace_and_image(tmp_
     assert container["image"] == "registry.example/interpool:0.1.0"
 
 
-def test_all_run_the_image_that_the_dockerfile_names() -> None:
+def test_all_containers_run_the_image_that_the_dockerfile_names() -> None:
     (image,) = set(re.findall(r"docker build .* -t (\S+) ", DOCKERFILE))
     assert {container["image"] for container in containers()} == {image}
 

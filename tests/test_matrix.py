@@ -33,7 +33,7 @@ def test_a_copy_of_the_checkout_that_is_made_again_has_the_same_files(tmp_path: 
     assert kept.is_dir()
 
 
-def test_a_benchmark_that_could_not_tell_is_not_one_that_missed_its_bars() -> None:
+def test_an_inconclusive_benchmark_is_not_one_that_missed_its_bars() -> None:
     def row(**changed: Any) -> str:
         return matrix.table({"3.13+2.15.0": {**ROW, "on": "2020-02-02", **changed}})
 

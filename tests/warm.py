@@ -3,18 +3,20 @@
 Importing torch takes each of them more than a second of the CPU, and the tests pack a hundred times. So a
 pytest process has, from its first use on, a warm process for each program. That runs the program's module
 under another name than ``__main__``, which imports what the module imports at its top, and nothing of a
-user's. For each job it forks a child, which takes the job's descriptors, working directory and environment,
-and runs the module as ``python -m`` does. ``child_process`` is as it is, but for what it starts processes by.
+user's. For each job it forks a child, which takes the job's descriptors, working directory and environment.
+The child runs the module as ``python -m`` does. ``child_process`` is unchanged, but for its way to start
+processes.
 
 What differs from a process of one's own (with ``INTERPOOL_TEST_FRESH_CHILDREN`` tests have such):
 
-- ``sys.orig_argv``, the contents of ``__main__`` that Python puts there and no module has, such as its empty
-  ``__annotations__``, and the frames below the program's own, which are runpy's and this file's;
-- what is decided when a process starts or torch is imported is as it was for the warm one: limits, umask,
-  signals that are ignored, and variables that are read then. Where one of those variables differs from
-  the pytest process's, a process is started;
-- warnings at import are printed once, by the warm process; caches, and numpy's random state if numpy has been
-  imported, are as the warm process left them (Python's own random state is another in each child);
+- ``sys.orig_argv``, contents of ``__main__`` that only Python puts there, such as empty ``__annotations__``;
+- the frames below the program's own, which are runpy's and this file's;
+- what is decided when a process starts or torch is imported, which is as it was for the warm one. These are
+  limits, umask, signals that are ignored, and variables that are read then. If one of those variables differs
+  from the pytest process's, a process is started;
+- warnings at import, which the warm process prints once;
+- caches, and numpy's random state if numpy has been imported, which are as the warm process left them.
+  Python's own random state is another in each child;
 - BLAS starts its threads when it is first asked for something, and not when it is imported;
 - its parent is a process between it and the warm one, that says how it ended; addresses are alike in all.
 
@@ -148,7 +150,7 @@ def _serve(module: str, control: socket.socket) -> None:
     # It ends when pytest does, which may have more to do first.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     runpy.run_module(module, run_name="__warm__", alter_sys=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for who waits for a child
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for one that waits for a child
     _check_threads()
     while (received := socket.recv_fds(control, _MESSAGE, 5))[0]:
         job, descriptors, _, _ = received
@@ -180,10 +182,10 @@ def _supervise(module: str, interrupt: Any, job: bytes, word: int, *descriptors:
             _become(module, job, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        with socket.socket(fileno=word) as told:
-            socket.send_fds(told, [b"."], [os.pidfd_open(child)])
+        with socket.socket(fileno=word) as answering:
+            socket.send_fds(answering, [b"."], [os.pidfd_open(child)])
             _, status = os.waitpid(child, 0)
-            told.send(str(os.waitstatus_to_exitcode(status)).encode())
+            answering.send(str(os.waitstatus_to_exitcode(status)).encode())
     finally:
         os._exit(0)
 

@@ -1,6 +1,6 @@
 """Small repositories, each in a style that published models are written in, from folder to archive.
 
-Nobody wrote them for interpool. Each is packed by the commands of the documentation, with no edit beyond its
+None was written for interpool. Each is packed by the commands of the documentation, with no edit beyond its
 factory, ``export.py``; then its archive answers as its folder does.
 """
 

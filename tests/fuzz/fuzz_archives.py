@@ -37,7 +37,7 @@ with atheris.instrument_imports(
     from interpool.native.archive.reader import check_digests, read_manifest, read_member, read_records
 
 warnings.simplefilter("ignore")
-FOLDER = Path(tempfile.mkdtemp())  # below TMPDIR: whoever starts this sets and removes it
+FOLDER = Path(tempfile.mkdtemp())  # below TMPDIR, which the caller sets and removes
 GOOD = build_good(FOLDER)
 
 

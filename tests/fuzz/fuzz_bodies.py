@@ -2,7 +2,7 @@
 
 ``python fuzz_bodies.py TARGET [libFuzzer's options] [INPUT]``, with tests/ and
 tests/test_native/support on PYTHONPATH; TARGET is torch.save, pickle, safetensors, npy or all, where
-the first byte chooses. What may come out is an InputError, or tensors that nobody can tell from torch's own.
+the first byte chooses. The result may be an InputError, or tensors that do not differ from torch's own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def seeds(target: str) -> list[bytes]:
 
 def main() -> None:
     target = sys.argv.pop(1)
-    corpus = Path(tempfile.mkdtemp())  # below TMPDIR: whoever starts this sets and removes it
+    corpus = Path(tempfile.mkdtemp())  # below TMPDIR, which the caller sets and removes
     for number, data in enumerate(seeds(target)):
         (corpus / str(number)).write_bytes(data)
 

@@ -11,7 +11,7 @@ ASSERT = 710  # CUDA's number
 
 
 class Table:
-    """Answers ``number`` with a row; without a GPU it raises what torch does where that loses one."""
+    """Answers ``number`` with a row; without a GPU it raises what torch does when that loses one."""
 
     def initialize(self, context: Any) -> None:
         gpu = context.system_properties["gpu_id"]

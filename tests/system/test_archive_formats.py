@@ -62,7 +62,7 @@ def run(*command: str | Path) -> str:
 
 
 @pytest.mark.parametrize("archive_format", FORMATS)
-def test_both_roads_answer_as_the_unpacked_model(
+def test_archives_of_interpool_and_of_the_stock_archiver_answer_as_the_unpacked_model(
     server: TorchServe, packed: Pack, beside: Path, expected: list[dict[str, Any]], archive_format: str
 ) -> None:
     package = packed("labelled", "labelled")

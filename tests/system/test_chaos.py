@@ -1,4 +1,4 @@
-"""Innocent models stay right and are soon served again, whatever happens; nothing is left."""
+"""Innocent models stay right and are soon served again after every fault; nothing is left."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _podman(*arguments: str | Path, check: bool = True) -> str:
 
 
 def _base(folder: Path) -> None:
-    """Have the base's name stand for a Debian with its own Python, where no registry has the real one."""
+    """Have the base's name stand for a Debian with its own Python, if no registry has the real one."""
     if subprocess.run([*PODMAN, "image", "exists", BASE], check=False).returncode == 0:
         return
     packages = "python3,python3-venv,python3-dev,libpython3.11,ca-certificates,python-is-python3"
@@ -190,7 +190,7 @@ def test_a_start_makes_no_private_copies_anew(image: str, models: Path) -> None:
         _podman("rm", "-f", NAME)
 
 
-def test_it_ends_when_it_is_told_to(running: None) -> None:
+def test_the_container_ends_when_it_is_stopped(running: None) -> None:
     began = time.monotonic()
     _podman("stop", "-t", "90", NAME)
     assert time.monotonic() - began < 30

@@ -42,7 +42,7 @@ def left_behind(temporary: Path) -> set[str]:
     return found
 
 
-def test_a_score_that_is_not_finite_is_told_from_a_right_one() -> None:
+def test_a_score_that_is_not_finite_is_distinguished_from_a_right_one() -> None:
     right = {"label": "cat", "scores": {"cat": 0.5, "dog": 0.25}}
     wrong = {"label": "cat", "scores": {"cat": 0.5, "dog": math.nan}}
     model = demo.Model("m", "sample.json", [], answers=[right, wrong], expected=[right, right])
@@ -65,7 +65,7 @@ def test_commands_are_shown_so_that_a_shell_takes_paths_with_spaces(
         assert [tuple(each.split("=")) for each in environment] == list(server.own_environment.items())
 
 
-def test_what_does_not_stop_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_stop_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop() -> None:
         raise subprocess.TimeoutExpired("torchserve --stop", 60)
 

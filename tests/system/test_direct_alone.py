@@ -141,7 +141,7 @@ def test_a_body_as_large_as_the_limit_is_answered(server: DirectServer) -> None:
     assert _post(server, "answers", {"answer": "big"}) == (200, b"x" * 3_000_000)
 
 
-def test_clients_that_leave_in_the_middle_disturb_nobody(server: DirectServer) -> None:
+def test_clients_that_leave_in_the_middle_disturb_no_others(server: DirectServer) -> None:
     address = urlsplit(server.inference)
     for data in (
         b"POST /predictions/answers HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
@@ -156,7 +156,7 @@ def test_clients_that_leave_in_the_middle_disturb_nobody(server: DirectServer) -
     assert "Exception in ASGI" not in server.log()
 
 
-def test_a_thousand_idle_connections_cost_little_and_nobody_waits_for_them(server: DirectServer) -> None:
+def test_a_thousand_idle_connections_cost_little_and_delay_no_client(server: DirectServer) -> None:
     address = urlsplit(server.inference)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
@@ -181,8 +181,8 @@ def test_the_open_inference_protocol_asks_for_readiness_and_metadata(server: Dir
     assert get("/v2/health/ready")[0] == 200
     assert get("/v2/models/answers/ready") == (200, {"name": "answers", "ready": True})
     assert get("/v2/models/answers/versions/1.0/ready")[0] == 200
-    status, told = get("/v2/models/answers")
-    assert (status, told["name"], told["versions"]) == (200, "answers", ["1.0"])  # type: ignore[index]
+    status, metadata = get("/v2/models/answers")
+    assert (status, metadata["name"], metadata["versions"]) == (200, "answers", ["1.0"])  # type: ignore[index]
     assert get("/v2/models/answers/versions/9")[0] == 404
     described = server.request("OPTIONS", "/predictions/answers").json
     assert "/predictions/answers" in described["paths"]
@@ -222,7 +222,7 @@ def test_no_request_of_its_own_document_makes_the_address_fail(server: DirectSer
     schema = schemathesis.openapi.from_dict(server.request("OPTIONS", "/").json)
     schema.config.update(base_url=server.inference)
     found = [each.ok() for each in schema.get_all_operations()]
-    # Of the models, one that answers whatever it is sent.
+    # Of the models, one that answers any request.
     operations = [each for each in found if "/predictions/" not in each.label or "/batched" in each.label]
     assert len(operations) == 4
     for operation in operations:
@@ -323,7 +323,7 @@ def test_a_server_that_is_interrupted_again_waits_for_no_answer(tmp_path: Path) 
         (["a=x.mar", "a=y.mar"], "two archives are to be served as 'a'"),
     ],
 )
-def test_what_cannot_be_served_is_said(arguments: list[str], said: str) -> None:
+def test_run_says_why_it_cannot_serve(arguments: list[str], said: str) -> None:
     done = subprocess.run(
         [*INTERPOOL, "run", *arguments, "--port=0"], capture_output=True, text=True, timeout=120
     )

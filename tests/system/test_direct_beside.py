@@ -40,7 +40,7 @@ class Beside(TorchServe):
         )
 
     def ask(self, path: str, value: object = None, method: str = "POST") -> Answer:
-        """An answer of the direct address; status 0 where there is none."""
+        """An answer of the direct address; status 0 if there is none."""
         body = None if value is None else json.dumps(value).encode()
         try:
             return self.request(method, self.direct + path, body, JSON, timeout=60)
@@ -114,7 +114,7 @@ def test_a_model_is_there_from_its_registration_to_its_end(server: Beside) -> No
     wait_for(lambda: server.pooled("life", 0), "no worker")
 
 
-def test_what_is_answered_is_counted_and_logged(server: Beside) -> None:
+def test_answers_are_counted_and_logged(server: Beside) -> None:
     server.add("counted")
     wait_for(lambda: server.pooled("counted", 1), "a worker beside TorchServe's")
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_a_worker_whose_call_the_host_gave_up_serves_again(server: Beside, mar: 
     assert server.unregister("stuck").status == 200
 
 
-def test_what_the_pool_does_not_have_is_passed_on(server: Beside) -> None:
+def test_requests_that_the_pool_cannot_answer_are_passed_on(server: Beside) -> None:
     server.add("elsewhere", config="interpool: {ordinary: stock}\n")
     assert server.pooled("elsewhere", 0)
     assert server.ask("/predictions/elsewhere", {"n": 5}).json["wish"] == {"n": 5}

@@ -227,7 +227,7 @@ class Guarded(TorchServe):
         return guarded.ask(method, url, token=guarded.token(self, kind), body=body)
 
 
-def test_the_sample_for_production_serves_its_store_to_who_has_the_token(mar: Mar) -> None:
+def test_the_sample_for_production_serves_its_store_to_clients_with_the_token(mar: Mar) -> None:
     made = Guarded()
     mar(made, "inside", "inside")
     with made as server:

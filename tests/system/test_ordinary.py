@@ -202,7 +202,7 @@ def test_a_model_that_crashes_while_it_is_tried_is_not_tried_again(server: Torch
     assert is_in_pool(server, "good")
 
 
-def test_what_a_process_has_once_each_model_has_for_itself(server: TorchServe) -> None:
+def test_each_model_has_for_itself_what_a_process_has_once(server: TorchServe) -> None:
     handler = """
         import logging, os, sys, torch, warnings
 

@@ -102,11 +102,11 @@ def test_a_wrong_archive_leaves_the_models_that_are_served_as_they_are(port: int
     deploy({"price": wrong, "other": wrong, "new": str(store / "triple.mar"), "odd": {"uri": "x"}})
     wait_for(lambda: served(handle) == {"price", "new"}, "the right one of the new models")
     assert (ask(handle, "price", [1]), ask(handle, "new", [1])) == ([3], [4])
-    told = handle.models.remote().result(timeout_s=60)
-    assert set(told["served"]) == {"price", "new"}
-    assert set(told["refused"]) == {"price", "other", "odd"}
-    assert "the one before goes on: " in told["refused"]["price"]
-    assert "is not an archive of TorchServe's" in told["refused"]["other"]
+    described = handle.models.remote().result(timeout_s=60)
+    assert set(described["served"]) == {"price", "new"}
+    assert set(described["refused"]) == {"price", "other", "odd"}
+    assert "the one before goes on: " in described["refused"]["price"]
+    assert "is not an archive of TorchServe's" in described["refused"]["other"]
 
 
 def _replicas() -> list[dict[str, Any]]:

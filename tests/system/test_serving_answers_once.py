@@ -1,8 +1,8 @@
 """No client is answered twice, however workers come and go under load.
 
-TorchServe's frontend puts what a worker that it stops is at back into the queue, also a request whose answer
-it is handing to the client: of its own workers, about one of a hundred that are stopped under load leaves
-a client an answer too many, which it takes for that of its next request.
+If TorchServe's frontend stops a worker, it puts the worker's request back into the queue. It does so even
+while it is handing the answer to the client. About one in a hundred of its own workers that are stopped under
+load leaves a client an answer too many. The client takes it for the answer to its next request.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _leased(server: TorchServe) -> int:
 
 
 @pytest.mark.parametrize("foreground", [str(DRAIN_S)], indirect=True)
-def test_what_is_asked_until_the_end_is_answered(foreground: Foreground) -> None:
+def test_requests_until_the_end_are_answered(foreground: Foreground) -> None:
     server, began = foreground.server, time.monotonic()
     ready = f"{foreground.direct}/v2/models/inside/ready"
     wait_for(lambda: server.request("GET", ready).status == 200, "the model at the direct address")

@@ -28,7 +28,7 @@ def _has_let_go_of(server: TorchServe, name: str) -> bool:
     return not pool["trouble"] and not any(worker["model"].startswith(name) for worker in pool["workers"])
 
 
-def test_workers_for_whom_there_is_no_room_are_refused_and_their_neighbours_are_served(mar: Mar) -> None:
+def test_workers_without_room_are_refused_and_their_neighbours_are_served(mar: Mar) -> None:
     with _Limited() as server:
         assert server.register(mar(server, "quiet", "inside"), initial_workers=2).status == 200
         server.wait_for_interpreters(2)

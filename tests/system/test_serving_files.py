@@ -57,7 +57,7 @@ def laid_out(server: TorchServe) -> list[Path]:
     return sorted(server.tmp.glob("interpool-data-*/*"))
 
 
-def test_a_handler_reads_its_files_wherever_they_are(
+def test_a_handler_reads_its_files_in_any_folder(
     server: TorchServe, mar: Mar, package: Path, tmp_path: Path
 ) -> None:
     greeting = tmp_path / "greeting.txt"

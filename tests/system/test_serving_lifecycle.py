@@ -130,7 +130,7 @@ class _Printing(TorchServe):
         return [*super()._flags(), "--log-config", str(ROOT / "configs/log4j2-stdout.xml")]
 
 
-def test_hosts_follow_torchserves_configuration_and_log_where_they_are_asked_to(mar: Mar) -> None:
+def test_hosts_follow_torchserves_configuration_and_log_to_the_configured_place(mar: Mar) -> None:
     """A host that was started ahead gives way to one with the environment that workers have."""
     with _Printing(
         environment={"INTERPOOL_INTERPRETERS": "1", "INTERPOOL_LOG_TO": "stdout", "SECRET_X": "1"},

@@ -20,7 +20,7 @@ def _answers(server: TorchServe, model: str) -> bool:
     return answer.status == 200 and answer.json == [4.0, 5.0]
 
 
-def test_its_host_leaves_after_the_answer_and_the_next_serves_the_others_without_it(
+def test_the_host_leaves_after_the_answer_and_the_next_serves_the_other_models(
     server: TorchServe, mar: Mar, packed: Pack
 ) -> None:
     for name, workers in (("table", 2), ("neighbour", 1)):

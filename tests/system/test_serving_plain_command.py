@@ -48,7 +48,7 @@ def test_the_pool_serves_and_its_workers_hold_what_torchserve_has_extracted(
     assert server.unregister("held").status == 200
 
 
-def test_it_goes_on_when_the_cache_was_removed(server: TorchServe, mar: Mar) -> None:
+def test_a_server_goes_on_when_the_cache_was_removed(server: TorchServe, mar: Mar) -> None:
     """A host makes the home again."""
     assert server.register(mar(server, "first", "inside")).status == 200
     cache = Path(server.environment["INTERPOOL_CACHE"])

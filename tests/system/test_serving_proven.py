@@ -68,7 +68,7 @@ def refusal(server: TorchServe, mar: str, name: str) -> str:
 
 
 def add_to_mar(server: TorchServe, mar: str, files: dict[str, str], **model: str) -> None:
-    """What somebody can do who has the .mar in hands: more files, another manifest."""
+    """What an attacker with the .mar can do: more files, another manifest."""
     path = server.store / mar
     old = path.with_suffix(".old")
     path.rename(old)
@@ -229,7 +229,7 @@ def test_a_model_signed_by_the_other_key_registers_after_all_that(
 
 
 @pytest.mark.long
-def test_stock_archives_are_served_beside_signed_ones_where_the_operator_says_so(
+def test_stock_archives_are_served_beside_signed_ones_if_the_operator_says_so(
     mar: Mar, build: Build, tmp_path: Path, keys: dict[str, tuple[Path, Path]]
 ) -> None:
     environment = {

@@ -99,7 +99,7 @@ def test_a_model_that_holds_every_interpreter_does_not_keep_the_others_waiting(
     mar: Mar, packed: Pack
 ) -> None:
     environment = {"INTERPOOL_INTERPRETERS": "1"}
-    # The server ends first: TorchServe answers nobody whose model is unregistered meanwhile.
+    # The server ends first: TorchServe answers no client whose model is unregistered meanwhile.
     with ThreadPoolExecutor(4) as threads, torchserve(environment=environment) as server:
         assert server.register(mar(server, "innocent", "inside")).status == 200
         _register(server, mar, packed, "bad", initial_workers=4, response_timeout=100)

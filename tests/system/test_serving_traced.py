@@ -272,7 +272,7 @@ def test_the_load_at_a_registration_is_a_trace_of_its_own(collector: Collector) 
     wait_for(lambda: {"m", "together"} <= loaded(), lambda: f"two loads: {collector.spans}")
 
 
-def test_latencies_have_traces_as_exemplars_where_openmetrics_is_asked_for(
+def test_latencies_have_traces_as_exemplars_if_openmetrics_is_asked_for(
     server: Traced, collector: Collector
 ) -> None:
     asked = urllib.request.Request(server.exporter, headers={"Accept": "application/openmetrics-text"})

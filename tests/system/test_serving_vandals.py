@@ -60,8 +60,8 @@ def test_a_model_that_changes_its_neighbours_gets_its_own_and_they_answer_as_bef
     assert server.predict(name, {}).status == 200
     assert _served_by(server, name) == ["default"]
     assert _has_own(server, name)
-    told = "left traces in" if way in TRACES else "replaced or removed"
-    assert f"served by interpreters of its own from now on, as it has {told}" in server.model_log()
+    reason = "left traces in" if way in TRACES else "replaced or removed"
+    assert f"served by interpreters of its own from now on, as it has {reason}" in server.model_log()
     server.unregister(name)
     for _ in range(6):
         assert server.predict("careful", {}).json == RIGHT
@@ -91,7 +91,7 @@ def test_a_model_that_has_behaved_for_long_is_found_out_before_a_neighbour_is_se
     ("way", "workers"),
     [("patch torch", 3), ("leave a hook", 1)],
 )
-def test_a_model_that_changes_its_neighbours_while_it_is_loaded_meets_nobody(
+def test_a_model_that_changes_its_neighbours_while_it_is_loaded_changes_none(
     server: TorchServe, mar: Mar, packed: Pack, way: str, workers: int
 ) -> None:
     name = way.replace(" ", "-") + "-at-load"

@@ -1,4 +1,4 @@
-"""A wheel serves a model where there is no compiler, no header and no checkout."""
+"""A wheel serves a model on a machine without a compiler, headers and a checkout."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_model_is_packed_and_served_with_a_wheel_alone(
         run("torchserve", "--stop")
 
 
-def test_equal_sources_give_equal_wheels_wherever_they_lie(wheel: Path, tmp_path: Path) -> None:
+def test_equal_sources_give_equal_wheels_in_any_folder(wheel: Path, tmp_path: Path) -> None:
     copy = tmp_path / "elsewhere"
     copy.mkdir()
     copy_checkout(copy)

@@ -16,7 +16,7 @@ print(json.dumps(sorted(sys.modules)))
 
 
 @pytest.mark.parametrize("name", ["verification", "self_testing", "signature_check", "signing", "externs"])
-def test_what_judges_archives_imports_nothing_that_makes_them(name: str) -> None:
+def test_code_that_judges_archives_imports_no_code_that_makes_them(name: str) -> None:
     module = f"interpool.archiver_ext.verify.{name}"
     done = subprocess.run([sys.executable, "-c", SOURCE, module], capture_output=True, check=True)
     imported = json.loads(done.stdout)

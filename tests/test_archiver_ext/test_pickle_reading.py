@@ -64,7 +64,7 @@ def test_persistent_ids_are_kept() -> None:
     assert (found.what, found.parts) == ("persistent", ["storage", 1])
 
 
-def test_what_would_take_for_ever_to_hash_is_not_hashed() -> None:
+def test_a_key_that_would_take_for_ever_to_hash_is_not_hashed() -> None:
     # A tuple of a tuple of ... twice each, 60 deep, as the key of a dict: 2**60 visits.
     content = b"}K\x00" + b"2\x86" * 60 + b"K\x01s."
     found = read_pickle(content)
@@ -86,7 +86,7 @@ def test_what_would_take_for_ever_to_hash_is_not_hashed() -> None:
         b"X\xff\xff\xff\x7fab.",
     ],
 )
-def test_what_cannot_be_followed_is_refused(content: bytes) -> None:
+def test_a_pickle_that_cannot_be_followed_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadablePickle):
         read_pickle(content)
 

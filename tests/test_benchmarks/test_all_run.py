@@ -118,7 +118,9 @@ def test_every_benchmark_is_run_by_a_test() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
-def test_it_measures_what_it_names_and_says_when_and_by_which_bars(name: str, tmp_path: Path) -> None:
+def test_a_benchmark_measures_what_it_names_and_says_when_and_by_which_bars(
+    name: str, tmp_path: Path
+) -> None:
     result, _ = measured(tmp_path, name, *SMALL[name].options)
     assert sorted(result["measured"]) == sorted(SMALL[name].configurations)
     for configuration, values in result["measured"].items():

@@ -25,7 +25,7 @@ def test_every_folder_is_a_benchmark_that_can_be_asked_for_but_the_shared_one() 
     assert [name for name in names if not (BENCHMARKS / name / "benchmark.py").is_file()] == []
 
 
-# In the place of .venv/bin/python: says which benchmark it is told to run, and ends as that one's file says.
+# In the place of .venv/bin/python: says which benchmark it is to run, and ends as that one's file says.
 PRETENDS = """#!/bin/sh
 echo "$2"
 exit "$(cat "$1/${2%.benchmark}/benchmark.py")"
@@ -33,7 +33,7 @@ exit "$(cat "$1/${2%.benchmark}/benchmark.py")"
 
 
 @pytest.mark.parametrize(("statuses", "worst"), [("000", 0), ("310", 1), ("303", 3)])
-def test_all_of_them_are_run_whatever_one_finds_and_the_worst_is_told(
+def test_all_benchmarks_are_run_and_the_worst_is_the_status(
     tmp_path: Path, statuses: str, worst: int
 ) -> None:
     scripts, python = tmp_path / "scripts", tmp_path / ".venv" / "bin" / "python"

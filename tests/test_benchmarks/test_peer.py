@@ -24,7 +24,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("program", ["nothing", "/bin/false", "/bin/true"])
-def test_what_is_no_python_is_refused(program: str) -> None:
+def test_a_program_that_is_no_python_is_refused(program: str) -> None:
     with pytest.raises(peer.PeerError, match="does not run as a Python"):
         peer.find(Path(program))
 

@@ -13,7 +13,7 @@ from benchmarks.serving import frameworks, models, tensors
 from benchmarks.serving.frameworks import FRAMEWORKS, MOSEC, PACKED, Program, posted
 
 
-def test_a_wrong_answer_is_told_from_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_is_distinguished_from_a_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
     right = models.build("small").answer(models.REQUEST)
     for said, wrong in ((right, False), ({"y": [0.5] * 16}, True)):
         body = json.dumps(said).encode()

@@ -86,7 +86,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, command: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["serve", "status", "doctor"])
-def test_a_runtime_directory_that_shims_would_refuse_is_told_before_a_model_is_there(
+def test_commands_refuse_a_runtime_directory_that_shims_would_refuse_before_a_model_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     runtime = tmp_path / "runtime"
@@ -108,7 +108,7 @@ def test_a_runtime_directory_that_is_another_for_each_process_is_refused(
 
 
 @pytest.mark.parametrize("command", ["serve", "doctor"])
-def test_a_variable_that_nobody_reads_keeps_the_server_from_starting(
+def test_an_unknown_variable_keeps_the_server_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path / "runtime"))
@@ -152,7 +152,7 @@ def test_settings_that_a_host_would_refuse_keep_the_server_from_starting(
     assert "INTERPOOL_INTERPRETERS" in done.output
 
 
-def test_a_server_starts_where_another_ones_exporter_has_the_address_of_the_metrics(
+def test_a_server_starts_if_anothers_exporter_has_the_address_of_the_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interpool.handler.frontend.serving_checks.java_path", lambda: "/usr/bin/java")
@@ -235,7 +235,7 @@ def test_the_cache_is_shown_with_what_its_sets_are_for_and_when_they_were_used(c
     assert (newer["name"], newer["is_held"], round(older["unused_days"])) == ("a" * 16, False, 21)
 
 
-def test_what_is_unused_is_removed_from_the_cache_by_hand(
+def test_a_command_removes_what_is_unused_from_the_cache(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("cache", "--remove", "--unused-for", 30).output.splitlines()[-1] == "removed: 0 MB"
@@ -305,7 +305,7 @@ def test_commands_that_print_facts_print_them_as_json(command: str) -> None:
         (["serf"], 2, "No such command"),
     ],
 )
-def test_errors_are_one_json_object_where_that_is_asked_for(
+def test_errors_are_one_json_object_if_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], status: int, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -426,7 +426,7 @@ def test_serve_refuses_a_direct_address_that_is_missing(arguments: list[str]) ->
 
 
 @pytest.mark.parametrize("arguments", [["--direct", "nowhere"], ["--direct=unix:relative"]])
-def test_serve_refuses_a_direct_address_that_nobody_can_listen_at(
+def test_serve_refuses_a_direct_address_at_which_no_server_can_listen(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERPOOL_DIRECT_ADDRESS", "")

@@ -83,7 +83,7 @@ def test_command_lines_in_the_help_of_sign_are_not_wrapped() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_options_have_help_and_tell_defaults_and_repetition_in_one_way(command: str) -> None:
+def test_options_have_help_and_show_defaults_and_repetition_in_one_way(command: str) -> None:
     asked = found(command)
     for option in asked.get_params(click.Context(asked, **CONTEXT_SETTINGS)):
         if isinstance(option, click.Option):

@@ -120,7 +120,7 @@ def test_a_name_that_torchserve_would_refuse_is_explained_before_the_archiver_ru
 
 @contextlib.contextmanager
 def _host(directory: Path, answer: bytes) -> Iterator[None]:
-    """A host's control socket, which gives one answer to whatever it is asked."""
+    """A host's control socket, which gives one answer to every question."""
     directory.mkdir(parents=True)
     with control.listen(directory) as listener:
         listener.setblocking(True)

@@ -134,14 +134,12 @@ def test_the_environment_configures_the_host() -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["/k.pem", ""])
-def test_a_variable_that_nobody_reads_is_refused_with_the_nearest(
-    name: str, nearest: str, value: str
-) -> None:
+def test_an_unknown_variable_is_refused_with_the_nearest(name: str, nearest: str, value: str) -> None:
     with pytest.raises(SettingsError, match=rf"no variable {name} \(is it {nearest}\?\)"):
         HostSettings.of_environment({name: value, "OTHER": "x"})
 
 
-def test_variables_of_kubernetes_of_tests_and_of_scripts_are_nobodys_mistakes() -> None:
+def test_variables_of_kubernetes_of_tests_and_of_scripts_are_allowed() -> None:
     service = (
         "INTERPOOL_SERVICE_HOST",
         "INTERPOOL_SERVICE_PORT",
@@ -193,7 +191,7 @@ def test_every_variable_in_the_tree_is_known_and_documented_if_a_user_may_set_it
                 found |= dict.fromkeys(_variables_in(path), str(path))
     known = SETTINGS | OTHER_VARIABLES
     assert {name: path for name, path in found.items() if name not in known} == {}
-    assert known - found.keys() == set()  # nobody reads them any more
+    assert known - found.keys() == set()  # no code reads them any more
     assert {each.name for each in (*described(HostSettings), *described(OtherVariables))} == SETTINGS
 
 
@@ -204,7 +202,7 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_archives_must_prove_is_said_in_the_environment(tmp_path: Path, key: Path) -> None:
+def test_the_environment_says_what_archives_must_prove(tmp_path: Path, key: Path) -> None:
     nothing = HostSettings.of_environment({})
     assert (nothing.signature_keys, nothing.verify, nothing.self_test) == ((), "digests", False)
     other = tmp_path / "other.pem"
@@ -254,13 +252,13 @@ def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
         ({}, 2, (2, 2)),
     ],
 )
-def test_a_pool_grows_only_where_nobody_named_a_number_or_somebody_a_maximum(
+def test_a_pool_grows_only_without_a_number_or_with_a_maximum(
     environment: dict[str, str], wanted: int | None, size: tuple[int, int]
 ) -> None:
     assert HostSettings.of_environment(environment).pool_size(wanted) == size
 
 
-def test_a_pool_of_nobodys_choice_has_room_to_grow() -> None:
+def test_a_pool_without_settings_has_room_to_grow() -> None:
     cores = len(os.sched_getaffinity(0))
     assert HostSettings.of_environment({}).pool_size(None) == (cores, min(256, 4 * cores))
 

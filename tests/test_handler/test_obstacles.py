@@ -28,7 +28,7 @@ def reasons(model: Path, handler: str = "", configuration: str = "") -> list[str
     return [obstacle.why for obstacle in obstacles(model)]
 
 
-# In a pool's way where multiprocessing forks unless it is told otherwise.
+# In a pool's way if multiprocessing forks by default.
 FORK_BY_DEFAULT = [
     ("import multiprocessing as mp\nmp.Process(target=print)", "multiprocessing.Process"),
     ("import torch.multiprocessing as mp\nmp.Pool(2)", "torch.multiprocessing.Pool"),
@@ -99,17 +99,17 @@ def test_calls_that_need_a_process_are_found_in_the_handler_file(
         "def fork(): pass\nfork()",
         "this is no Python",
         pytest.param("x = " + "-" * 100_000 + "1", id="deeper than can be parsed"),
-        pytest.param("x = " + "+".join(["1"] * 100_000), id="deeper than can be told"),
+        pytest.param("x = " + "+".join(["1"] * 100_000), id="deeper than ast can follow"),
         *(() if FORKS_BY_DEFAULT else [handler for handler, _ in FORK_BY_DEFAULT]),
     ],
 )
-def test_what_can_be_had_in_a_pool_is_no_obstacle(model: Path, handler: str) -> None:
+def test_code_that_works_in_a_pool_is_no_obstacle(model: Path, handler: str) -> None:
     assert reasons(model, handler) == []
 
 
 @pytest.mark.skipif(not FORKS_BY_DEFAULT, reason="nothing forks unless the code asks for it")
 @pytest.mark.parametrize("call", FORKING)
-def test_what_may_fork_is_an_obstacle_whatever_else_spawns(model: Path, call: str) -> None:
+def test_a_call_that_may_fork_is_an_obstacle_beside_others_that_spawn(model: Path, call: str) -> None:
     assert len(reasons(model, f"{SPAWN}{call}")) == 1
 
 
@@ -127,7 +127,7 @@ def test_settings_that_need_a_process_are_found(model: Path, configuration: str,
     assert word in found
 
 
-def test_one_of_torchserves_own_handlers_has_no_obstacles(model: Path) -> None:
+def test_a_handler_of_torchserves_own_has_no_obstacles(model: Path) -> None:
     manifest = {"model": {"modelName": "m", "handler": "image_classifier"}}
     (model / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
     assert obstacles(model) == []

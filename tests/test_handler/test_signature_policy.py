@@ -11,7 +11,7 @@ from interpool.native import InterpreterManager
 from interpool.native.errors import SignatureError
 
 
-def test_what_was_admitted_without_keys_is_checked_again_with_keys(tmp_path: Path) -> None:
+def test_a_package_that_was_admitted_without_keys_is_checked_again_with_keys(tmp_path: Path) -> None:
     archive = build_archive(tmp_path / "m.ptpkg", tmp_path / "canary")
     _, public = make_keys(tmp_path)
     with InterpreterManager(1) as manager, manager.acquire_session() as session:

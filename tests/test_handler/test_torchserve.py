@@ -1,4 +1,4 @@
-"""The installed TorchServe is the one that interpool relies on, and another one is told apart by name."""
+"""The installed TorchServe is the one that interpool relies on; differences of another one are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What interpreters tell their host."""
+"""What interpreters report to their host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_report_arrives_as_it_was_sent() -> None:
             Report.receive(host)
 
 
-def test_a_report_arrives_from_where_a_model_has_replaced_the_encoder(
+def test_a_report_arrives_though_a_model_has_replaced_the_encoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -39,7 +39,7 @@ def test_a_report_arrives_from_where_a_model_has_replaced_the_encoder(
 
 @pytest.mark.parametrize("default", [None, 600.0])
 def test_a_report_never_waits_nor_raises(monkeypatch: pytest.MonkeyPatch, default: float | None) -> None:
-    """Whatever a model has chosen as the default timeout of sockets."""
+    """Not by the default timeout of sockets that a model has chosen, either."""
     monkeypatch.setattr(socket, "socket", _with_timeout(default))
     host, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with host, inside:
@@ -56,6 +56,6 @@ def _with_timeout(default: float | None) -> type[socket.socket]:
     class Socket(socket.socket):
         def __init__(self, *args: Any, **keywords: Any) -> None:
             super().__init__(*args, **keywords)
-            self.settimeout(default)  # the process's is everybody's
+            self.settimeout(default)  # all code in the process shares it
 
     return Socket

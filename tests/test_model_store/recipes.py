@@ -35,13 +35,13 @@ INTERNED = {
 }
 DATA = {"detector": ["project/region_ops.so"], "yolo": ["project/names.txt"]}
 # Kinds of their own: handlers, objects of packages' compiled code, a package that is interned. The rest is
-# packed where there is time for it.
+# packed if there is time for it.
 FEW = ("bert", "convnet", "tagger")
 EXTERN = {"bert": {"tokenizers", "transformers"}, "convnet": {"PIL"}, "mobilenet": {"PIL"}}
 
 
 def build_operators() -> None:
-    """Compile the detector's, where that has not been done."""
+    """Compile the detector's, if that has not been done."""
     command = [sys.executable, STORE / "detector/build_ops.py"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=240)
 

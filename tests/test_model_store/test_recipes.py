@@ -136,10 +136,10 @@ def test_two_interpreters_answer_at_once_as_the_sources_do(
     next(tensors(answer["expected"])).view(-1)[1] += 1e-3
     torch.save(answer, wrong / "answer.pt")
     jobs = [(archives[name], folders[name]) for name in names]
-    *found, told = answer_from_archives([*jobs, (archives[one], wrong)])
+    *found, differing = answer_from_archives([*jobs, (archives[one], wrong)])
     assert dict(zip(names, found, strict=True)) == {name: [[], []] for name in names}
-    # Another answer would have been told from the right one.
-    assert ["Mismatched elements: 1 / " in line for lines in told for line in lines] == [True, True]
+    # Another answer would have been distinguished from the right one.
+    assert ["Mismatched elements: 1 / " in line for lines in differing for line in lines] == [True, True]
 
 
 THIRD_PARTY = STORE / "third_party"
@@ -147,7 +147,7 @@ THIRD_PARTY = STORE / "third_party"
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in THIRD_PARTY.glob("*.py")))
 def test_a_model_of_an_installed_package_answers_as_its_source_does(name: str, tmp_path: Path) -> None:
-    """Of a package that nobody wrote for interpool, where it can be imported: see docs/models.md."""
+    """Of a package that was not written for interpool, if it can be imported: see docs/models.md."""
     imported = [sys.executable, "-P", "-W", "ignore", "-c", f"import {name}"]
     done = subprocess.run(
         imported,

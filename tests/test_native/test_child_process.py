@@ -1,4 +1,4 @@
-"""Child processes of our own: what they hand over, and how their ends are told."""
+"""Child processes of our own: what they hand over, and what an error says of their ends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def failure(what: str, path: Path = Path("/")) -> ChildError:
     return caught.value
 
 
-def test_what_a_child_prints_and_reads_does_not_mix_with_its_job_and_results(
+def test_a_childs_output_and_input_do_not_mix_with_its_job_and_results(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     result = run(PROGRAM, Job("echo", tmp_path, b"\0\xff"), cwd=tmp_path)
@@ -131,7 +131,7 @@ def test_a_process_with_many_open_files_can_have_children() -> None:
         assert run(PROGRAM, Job("echo")).where == Path("/")
 
 
-def test_a_child_that_raises_is_told_with_its_traceback() -> None:
+def test_the_error_of_a_child_that_raises_has_its_traceback() -> None:
     error = failure("raise")
     assert str(error) == "ended with status 1 and no answer"
     assert (error.returncode, error.signal) == (1, "")
@@ -144,7 +144,7 @@ def test_a_child_that_raises_ends_though_it_has_a_thread_that_does_not() -> None
     assert "\nLookupError: of its own\n" in caught.value.stderr
 
 
-def test_a_killed_child_is_told_with_the_signal() -> None:
+def test_the_error_of_a_killed_child_names_the_signal() -> None:
     error = failure("kill")
     assert str(error) == "was killed by SIGKILL (usually because memory ran out)"
     assert (error.returncode, error.signal) == (-9, "SIGKILL")

@@ -28,7 +28,7 @@ def test_both_languages_have_the_same_tree() -> None:
 
 
 @pytest.mark.parametrize(("name", "from_inside"), [(name, inside == "true") for name, _, inside in TABLE])
-def test_what_is_raised_inside_arrives_as_itself_or_as_a_remote_error(
+def test_an_exception_from_inside_arrives_as_itself_or_as_a_remote_error(
     session: InterpreterSession, name: str, from_inside: bool
 ) -> None:
     code = Code(

@@ -1,4 +1,4 @@
-"""What a model raises arrives as an error that tells where, and nothing a model raises ends the pool."""
+"""An exception of a model arrives as an error that says where it was raised, and none ends the pool."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whatever_is_raised_is_an_error_and_the_interpreter_lives(
+def test_every_exception_is_an_error_and_the_interpreter_lives(
     session: InterpreterSession, name: str
 ) -> None:
     type_name, message = CASES[name]

@@ -231,7 +231,7 @@ def test_an_object_whose_class_is_missing_elsewhere_says_so_there(manager: Inter
 
 
 @pytest.mark.long
-def test_a_gpu_that_is_not_here_is_missed_where_it_is_needed(manager: InterpreterManager) -> None:
+def test_a_missing_gpu_is_an_error_only_in_code_that_needs_it(manager: InterpreterManager) -> None:
     manager.register_module_source(
         "moved_away",
         """

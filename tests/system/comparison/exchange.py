@@ -60,7 +60,7 @@ def _send(server: TorchServe, model: str, request: Request) -> Exchange:
 
 
 def _pieces(answer: http.client.HTTPResponse) -> list[bytes]:
-    """The body's chunks as the server made them, where it came in chunks."""
+    """The body's chunks as the server made them, if it came in chunks."""
     if not answer.chunked:
         return [answer.read()]
     pieces = []

@@ -23,7 +23,7 @@ from interpool.handler import interpool_handler
 
 
 class Way(enum.Enum):
-    """How the handler is archived. Both are served in the pool where there is one."""
+    """How the handler is archived. Both are served in the pool if there is one."""
 
     ORDINARY = "ordinary"
     HERMETIC = "hermetic"
@@ -110,6 +110,6 @@ def write_workflow(
     return f"{name}.war"
 
 
-def told(server: TorchServe, text: str) -> str:
+def comparable(server: TorchServe, text: str) -> str:
     """What the management interface says, without what differs between any two servers."""
     return re.sub(r'"(jobQueueStatus)": \{[^}]*\}', r'"\1": VARIES', plain(server, text))

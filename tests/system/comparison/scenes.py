@@ -1,4 +1,4 @@
-"""What clients and operators do with one model, told as a list of what the server answered."""
+"""What clients and operators do with one model, as a list of what the server answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_server import JSON, Answer, TorchServe
 from system.comparison import front
 from system.comparison.archive import Request, post, post_bytes
 from system.comparison.exchange import send
-from system.comparison.front import Way, told
+from system.comparison.front import Way, comparable
 from system.comparison.grpc_client import Client
 from waiting import wait_for
 
@@ -21,7 +21,7 @@ Scene = Callable[[TorchServe, Way, Path], Story]
 
 
 def _says(server: TorchServe, answer: Answer) -> object:
-    return answer.status, told(server, answer.text)
+    return answer.status, comparable(server, answer.text)
 
 
 def management(server: TorchServe, way: Way, _scratch: Path) -> Story:
@@ -135,7 +135,7 @@ def grpc(server: TorchServe, way: Way, _scratch: Path) -> Story:
 
     def manage(call: str, message: str, **fields: object) -> object:
         said = client.manage(call, message, **fields)
-        return told(server, said) if isinstance(said, str) else said
+        return comparable(server, said) if isinstance(said, str) else said
 
     def scaled() -> object:
         """What it says once both workers run; a worker that is just being started again is not counted."""

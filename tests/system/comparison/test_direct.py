@@ -159,7 +159,7 @@ REFUSED = [
 STREAMED = [post({"pieces": count}) for count in (0, 1, 5)]
 
 
-def _told(server: TorchServe | DirectServer, model: str, steps: list[Request]) -> list[str]:
+def _comparable(server: TorchServe | DirectServer, model: str, steps: list[Request]) -> list[str]:
     story = []
     for step in steps:
         (exchange,) = send(server, model, step)  # type: ignore[arg-type]
@@ -173,10 +173,10 @@ def _told(server: TorchServe | DirectServer, model: str, steps: list[Request]) -
     [("answers", ANSWERS), ("received", RECEIVED), ("received", REFUSED), ("front", STREAMED)],
     ids=["answers", "received", "refused", "streamed"],
 )
-def test_both_answer_alike(
+def test_torchserve_and_the_direct_address_answer_alike(
     servers: tuple[TorchServe, DirectServer], model: str, steps: list[Request]
 ) -> None:
-    stock, direct = (_told(server, model, steps) for server in servers)
+    stock, direct = (_comparable(server, model, steps) for server in servers)
     difference = _difference(stock, direct)
     assert not difference, difference
 

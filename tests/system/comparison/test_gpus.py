@@ -1,4 +1,4 @@
-"""A server that takes its machine for one with GPUs tells its workers so; there are none, and they go on."""
+"""A server gives its workers GPUs that its machine does not have; they go on without."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_workers_are_given_the_servers_gpus_in_turn(
         workers = [(each["status"], each["gpu"]) for each in server.describe("placed")[0]["workers"]]
         return sorted(map(json.loads, seen), key=str), refused.status, refused.text, workers
 
-    # TorchServe counts the GPUs that it is to see, and asks nvidia-smi where that is not said.
+    # TorchServe counts the GPUs that it is to see, and asks nvidia-smi if that is not said.
     properties = {"number_of_gpu": number} if number else {}
     with pair({"CUDA_VISIBLE_DEVICES": visible}, properties) as servers:
         stock, pool = servers.both(story)

@@ -66,7 +66,7 @@ def _prepare(server: TorchServe) -> None:
 def _ask(server: TorchServe, method: str, url: str, token: str | None, body: bytes | None = None) -> object:
     certificate = Path(server.properties["certificate_file"])
     answer = guarded.ask(method, url, token=token, body=body, certificate=certificate)
-    return answer.status, front.told(server, answer.text)
+    return answer.status, front.comparable(server, answer.text)
 
 
 def _story(server: TorchServe, model: str) -> Story:

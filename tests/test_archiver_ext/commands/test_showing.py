@@ -1,4 +1,4 @@
-"""What several commands print: a request that works, with what the server must be told for it."""
+"""What several commands print: a request that works, with the server's settings for it."""
 
 from __future__ import annotations
 

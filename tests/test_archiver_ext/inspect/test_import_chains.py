@@ -106,7 +106,7 @@ def test_each_pickle_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_countless_chains_are_bounded_and_the_shortest_come_first(tmp_path: Path) -> None:
-    # 40 modules that all import each other: more simple paths than atoms, and nobody could try them all.
+    # 40 modules that all import each other: more simple paths than atoms, so no program could try them all.
     every = [f"m{number}" for number in range(40)]
     graph = {name: [(user, 1) for user in every if user != name] for name in every}
     graph["m0"].append((ENTRY, 0))

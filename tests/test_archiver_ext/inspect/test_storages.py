@@ -48,7 +48,7 @@ def test_an_archives_storages_name_their_tensors_largest_first(packed_shop: Path
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_what_is_said_of_tensors_is_what_torch_says(tmp_path: Path) -> None:
+def test_tensors_are_described_as_torch_describes_them(tmp_path: Path) -> None:
     marked = torch.zeros(2, 2)
     marked.note = "a tensor with an attribute is pickled in another way"  # type: ignore[attr-defined]
     tensors = {

@@ -148,7 +148,7 @@ def test_a_damaged_archive_is_not_wrapped(
     assert list(store.iterdir()) == []
 
 
-def test_what_is_there_is_replaced_by_force_only(packed_shop: Path, handler: str, store: Path) -> None:
+def test_an_existing_archive_is_replaced_by_force_only(packed_shop: Path, handler: str, store: Path) -> None:
     formats: list[tuple[MarFormat, str]] = [("zip-store", "shop.mar"), ("no-archive", "shop")]
     for archive_format, name in formats:
         request = MarRequest(packed_shop, handler, export_path=store, archive_format=archive_format)

@@ -117,7 +117,9 @@ def tries(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         ("reload", ImportError),
     ],
 )
-def test_what_archived_code_cannot_do(tries: Any, what: str, error: type[Exception]) -> None:
+def test_archived_code_gets_an_error_for_what_it_cannot_do(
+    tries: Any, what: str, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         tries(what)
 

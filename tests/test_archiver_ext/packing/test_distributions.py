@@ -39,5 +39,5 @@ def test_one_requirement_that_cannot_be_read_leaves_the_others() -> None:
     assert requirements("legacy") == {"first", "last"}
 
 
-def test_what_is_not_installed_needs_nothing() -> None:
+def test_a_package_that_is_not_installed_needs_no_others() -> None:
     assert requirements("nowhere") == set()

@@ -301,7 +301,9 @@ def test_modules_that_pack_themselves_give_equal_bytes(root: Path, reports: dict
 
 
 @pytest.mark.long
-def test_all_of_pythons_ways_survive(pool: InterpreterManager, reports: dict[str, PackReport]) -> None:
+def test_all_ways_of_python_to_define_a_model_survive_packing(
+    pool: InterpreterManager, reports: dict[str, PackReport]
+) -> None:
     assert reports["callable"].kind == "callable"
     assert answers(pool, reports["callable"], "python", torch.ones(2)) == {
         "registered": [2.0, 2.0],

@@ -47,7 +47,7 @@ def used(body: str) -> dict[str, str]:
         "dict(a=thing())",
     ],
 )
-def test_what_a_stand_in_cannot_do_is_a_use(body: str) -> None:
+def test_an_access_that_a_stand_in_does_not_support_is_a_use(body: str) -> None:
     found = used(body)
     assert [*found] == ["lib"]
     assert found["lib"].startswith("m.py:")
@@ -72,5 +72,5 @@ def test_what_a_stand_in_cannot_do_is_a_use(body: str) -> None:
         "try:\n    pass\nexcept lib.Error: pass",
     ],
 )
-def test_what_a_stand_in_can_do_is_no_use(body: str) -> None:
+def test_an_access_that_a_stand_in_supports_is_no_use(body: str) -> None:
     assert used(body) == {}

@@ -84,7 +84,7 @@ def test_relative_import_in_a_package_starts_at_the_package() -> None:
         ('import_module(".b", __package__)', "a", False, []),
     ],
 )
-def test_relative_name_is_followed_where_its_package_is_known(
+def test_a_relative_name_is_followed_if_its_package_is_known(
     call: str, module: str, is_package: bool, found: list[tuple[str, ...]]
 ) -> None:
     assert [site.modules for site in find_imports(call, module, is_package)] == found

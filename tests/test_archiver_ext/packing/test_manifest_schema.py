@@ -76,7 +76,7 @@ def test_example_inputs_are_described_as_the_schema_says(
         ("modules", {"m": {"action": "mock", "origin": "rules", "reason": "never ran", "imported_by": []}}),
     ],
 )
-def test_what_packers_may_write_is_valid(
+def test_manifests_that_packers_may_write_are_valid(
     schema: dict[str, Any], manifest: dict[str, Any], key: str, value: Any
 ) -> None:
     manifest[key] = value
@@ -96,7 +96,7 @@ def test_what_packers_may_write_is_valid(
         ("inputs", {"args": [{"list": [], "tuple": []}], "kwargs": {}}),
     ],
 )
-def test_what_no_packer_writes_is_not_valid(
+def test_manifests_that_no_packer_writes_are_not_valid(
     schema: dict[str, Any], manifest: dict[str, Any], key: str, value: Any
 ) -> None:
     manifest[key] = value

@@ -59,7 +59,7 @@ SUITE = {
     "suite/second/__init__.py": "from suite.second.helper import NUMBER",
     "suite/second/helper.py": "NUMBER = 10",
     "suite/plain/third.py": "NUMBER = 100",  # no __init__.py beside it
-    "suite/never.py": "raise RuntimeError('nobody imports this')",
+    "suite/never.py": "raise RuntimeError('no code imports this')",
     "export.py": MODEL,
 }
 
@@ -152,7 +152,7 @@ def test_the_option_for_a_name_with_a_globs_characters_matches_it(project: Write
     assert find_data(root, [option]) == ["mypkg/data [v1]/a.bin", "mypkg/data [v1]/b.bin"]
 
 
-def test_an_empty_folder_is_there_where_the_archive_is_opened(project: Write, tmp_path: Path) -> None:
+def test_an_empty_folder_exists_in_the_opened_archive(project: Write, tmp_path: Path) -> None:
     root = project({name: text for name, text in FOLDERS.items() if not name.endswith(".bin")})
     (root / "mypkg" / "data").mkdir()
     report = pack("mypkg.model:build", tmp_path / "m.ptpkg", root=root, data=["mypkg/data/"])
@@ -167,7 +167,7 @@ SETTINGS = {
 
         import torch
 
-        # As libraries for settings do: without a word where there is no such file.
+        # As libraries for settings do: without a word if there is no such file.
         for folder in sys.path:
             if Path(folder, ".env").is_file():
                 os.environ["NET_SCALE"] = Path(folder, ".env").read_text()
@@ -192,7 +192,7 @@ def test_a_hidden_file_that_is_missed_without_a_word_is_named(project: Write, tm
     assert caught.value.message.endswith("; --data '.env' puts it in")
 
 
-def test_plan_writes_what_it_knows_where_the_archive_does_not_hold(project: Write, tmp_path: Path) -> None:
+def test_plan_writes_its_decisions_if_the_archive_does_not_work(project: Write, tmp_path: Path) -> None:
     source = FOLDERS["mypkg/model.py"].replace("import torch\n", "import torch, cffi\n", 1)
     root = project(FOLDERS | {"mypkg/model.py": source})
     plan, archive = tmp_path / "plan.toml", tmp_path / "m.ptpkg"

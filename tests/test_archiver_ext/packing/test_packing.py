@@ -96,7 +96,7 @@ def manifest_of(archive: Path) -> Manifest:
         return parse_manifest(file.read(f"archive/{MANIFEST_PACKAGE}/{MANIFEST_RESOURCE}"), archive.name)
 
 
-def test_archive_answers_like_the_source_where_the_source_is_not(
+def test_an_archive_answers_as_its_source_does_without_the_source(
     packed: tuple[Path, PackReport], tmp_path: Path
 ) -> None:
     root, report = packed
@@ -170,7 +170,7 @@ def test_nothing_of_the_users_machine_is_in_the_archive(packed: tuple[Path, Pack
     ],
     ids=["by the rules", "by an option", "by a plan"],
 )
-def test_imports_that_the_archive_cannot_honour_are_told(
+def test_pack_warns_of_imports_that_the_archive_cannot_resolve(
     importable: Write, tmp_path: Path, decided: dict[str, Any]
 ) -> None:
     root = importable(

@@ -59,7 +59,7 @@ def test_failure_leaves_the_archive_that_was_there_and_the_users_traceback(
 
 
 @pytest.mark.long
-def test_death_of_the_building_process_is_told(project: Write, tmp_path: Path) -> None:
+def test_pack_names_the_signal_that_killed_its_building_process(project: Write, tmp_path: Path) -> None:
     error = refusal("mypkg.m:dies", project(PROJECT), tmp_path / "m.ptpkg")
     assert error.message.startswith("the process that was building the model was killed by SIGKILL")
 
@@ -120,7 +120,7 @@ def test_output_that_cannot_be_written_is_refused_before_building(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG])
-def test_directory_that_takes_nothing_is_told(
+def test_pack_names_a_directory_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     said = os.strerror(number)

@@ -90,7 +90,7 @@ def packed(mypkg: Path, tmp_path_factory: pytest.TempPathFactory) -> PackReport:
     return pack("mypkg.factory:build", output, root=mypkg)
 
 
-def test_what_runs_is_packed_or_extern_and_what_never_runs_is_mocked(packed: PackReport) -> None:
+def test_packages_that_run_are_packed_or_extern_and_others_are_mocked(packed: PackReport) -> None:
     found = {each.glob: each for each in packed.plan.proposals}
     assert {glob: each.action for glob, each in found.items()} == {
         "annotated_doc.**": "intern",
@@ -120,7 +120,7 @@ def test_one_trial_load_finds_all_that_only_loading_needs(packed: PackReport) ->
     ]
 
 
-def test_what_is_packed_has_not_been_run(packed: PackReport) -> None:
+def test_the_packed_object_has_not_been_run(packed: PackReport) -> None:
     importer = torch.package.PackageImporter(str(packed.output))
     assert importer.load_pickle("interpool-archive", "entry.pkl").calls == 0
     assert importer.load_pickle("interpool-archive", "self-test.pkl")["expected"].tolist() != [0, 0]

@@ -108,7 +108,7 @@ def test_links_to_a_parent_are_not_followed(root: Path) -> None:
 # ---- files -----------------------------------------------------------------------------------
 
 
-def test_data_lies_in_the_archive_where_it_lay_and_an_empty_folder_is_listed_only(
+def test_data_keeps_its_path_in_the_archive_and_an_empty_folder_is_listed_only(
     root: Path, tmp_path: Path
 ) -> None:
     (root / "link.txt").symlink_to(root / "top.txt")
@@ -165,7 +165,7 @@ def test_hidden_file_that_is_read_goes_in_only_if_it_is_named(
 
 
 @pytest.mark.long
-def test_file_that_is_read_through_a_link_goes_in_where_code_finds_it(
+def test_a_file_that_is_read_through_a_link_is_packed_by_the_links_name(
     importable: Write, tmp_path: Path
 ) -> None:
     root = importable(
@@ -252,7 +252,9 @@ def test_name_that_no_archive_can_hold_is_refused(root: Path, tmp_path: Path, na
         ("mypkg/vocab", r"a folder, whose files are mypkg/vocab/\*\*"),
     ],
 )
-def test_what_is_no_file_of_the_project_is_refused(root: Path, tmp_path: Path, name: str, said: str) -> None:
+def test_data_that_is_no_file_of_the_project_is_refused(
+    root: Path, tmp_path: Path, name: str, said: str
+) -> None:
     with pytest.raises(PackError, match=f"{name}: .*{said}"):
         save_data(HermeticExporter(tmp_path / "a.ptpkg", Rules(root)), [name])
 

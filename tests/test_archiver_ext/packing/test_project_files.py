@@ -123,7 +123,9 @@ def test_modules_that_the_server_shall_have_find_their_own_files(
     assert report.attempts == 1
 
 
-def test_what_the_projects_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_environments_temporary_and_hidden_folders_are_not_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path.resolve()
     inside = ["a.txt", "data/b.txt"]
     others = ["venv/pyvenv.cfg", "lib/site-packages/c.txt", ".env", "data/.cache/d", "tmp/e", "work/f"]

@@ -41,7 +41,7 @@ def test_each_kind_of_module_has_its_rule(
     assert reason in verdict.reason
 
 
-def test_what_is_installed_below_the_root_is_not_the_projects() -> None:
+def test_packages_installed_below_the_root_are_not_the_projects() -> None:
     site_packages = Path(__import__("yaml").__file__).parents[1]
     rules = Rules(site_packages.parent.resolve())
     assert rules.verdict("yaml").action == "extern"
@@ -68,7 +68,7 @@ def test_first_of_deny_mock_extern_intern_wins(tmp_path: Path) -> None:
     assert rules.verdict("a.b.c") == Verdict("deny", "--deny a.b.c", Origin.USER)
 
 
-def test_decisions_about_nothing_are_told_but_for_denials(tmp_path: Path) -> None:
+def test_rules_list_unused_decisions_except_denials(tmp_path: Path) -> None:
     globs = {"extern": ["yaml.**", "yalm.**"], "deny": ["pandas.**"]}
     rules = Rules(tmp_path, globs, (Proposal("einop.**", "intern", "why"),))
     unused = rules.unused(["yaml.nodes", "einops"])

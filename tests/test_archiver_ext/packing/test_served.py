@@ -223,12 +223,12 @@ def test_training_mode_can_be_kept_on_purpose(root: Path) -> None:
     assert verify_archive(report.output).stages[-1].checked.endswith("and to its request, too")
 
 
-def test_what_differentiates_is_told_how(importable: Write, tmp_path: Path) -> None:
+def test_pack_names_the_option_for_a_model_that_differentiates(importable: Write, tmp_path: Path) -> None:
     error = refused_build("mypkg.factory:steps", importable(PROJECT), tmp_path, **inputs("pair"))
     assert re.search(r"(?s)mypkg/models\.py:\d+: .*autograd\.grad.*inference mode.*--grad", error.message)
 
 
-def test_what_differentiates_is_served_with_gradients(root: Path) -> None:
+def test_a_model_that_differentiates_is_served_with_gradients(root: Path) -> None:
     report = packed(root, "steps", "pair", serving=Choices(grad=True))
     assert manifest_of(report)["serving"]["grad"]
     assert report.request is not None
@@ -259,7 +259,7 @@ def test_serving_choices_that_contradict_are_refused(said: dict[str, Any], words
         Choices.of(said, "plan.toml: [serving]")
 
 
-def test_what_changes_its_inputs_is_asked_for_those_that_were_given(
+def test_the_self_test_of_a_model_that_changes_its_inputs_has_the_given_ones(
     importable: Write, tmp_path: Path
 ) -> None:
     build("mypkg.factory:doubles", importable(PROJECT), tmp_path, **inputs("pair"))

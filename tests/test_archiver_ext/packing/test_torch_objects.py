@@ -100,7 +100,9 @@ PROJECT = {
 }
 
 
-def test_what_torch_makes_of_modules_is_packed_and_answers_the_same(project: Write, tmp_path: Path) -> None:
+def test_modules_that_torch_has_transformed_are_packed_and_answer_the_same(
+    project: Write, tmp_path: Path
+) -> None:
     """Compiled modules as they were before; packing itself compares the answers, in a process of its own."""
     report = pack("mypkg.m:build", tmp_path / "m.ptpkg", root=project(PROJECT))
     assert report.request is not None
@@ -108,7 +110,7 @@ def test_what_torch_makes_of_modules_is_packed_and_answers_the_same(project: Wri
     assert [warning for warning in report.warnings if warning.startswith(said)]
 
 
-def test_what_torch_export_made_is_refused_with_what_to_do(importable: Write, tmp_path: Path) -> None:
+def test_an_object_of_torch_export_is_refused_with_what_to_do(importable: Write, tmp_path: Path) -> None:
     error = refused_build("mypkg.m:Holds", importable(PROJECT), tmp_path)
     refusal, advice = error.message.splitlines()[:2]
     assert refusal == "the object that mypkg.m:Holds gives cannot be pickled at net (GraphModule)"
@@ -117,7 +119,9 @@ def test_what_torch_export_made_is_refused_with_what_to_do(importable: Write, tm
     )
 
 
-def test_what_needs_a_process_group_is_refused_with_what_to_do(project: Write, tmp_path: Path) -> None:
+def test_an_object_that_needs_a_process_group_is_refused_with_what_to_do(
+    project: Write, tmp_path: Path
+) -> None:
     with pytest.raises(PackError) as caught:
         pack("mypkg.m:Parallel", tmp_path / "m.ptpkg", root=project(PROJECT))
     refusal, advice = caught.value.message.splitlines()[:2]

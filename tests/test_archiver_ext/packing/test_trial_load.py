@@ -75,7 +75,7 @@ def test_extern_and_its_parents_are_let_through() -> None:
 
 
 @pytest.mark.usefixtures("outside")
-def test_what_is_installed_beside_an_extern_is_let_through_to_its_own_code_only() -> None:
+def test_packages_installed_beside_an_extern_are_let_through_to_its_own_code_only() -> None:
     importlib.import_module("ours_native.core")
     assert "ours_native.helper" in sys.modules, "the package's own __init__.py imports it"
     with pytest.raises(ModuleNotFoundError, match=r"ours_native\.model is in the archive"):
@@ -124,7 +124,7 @@ def test_metadata_of_what_is_in_the_archive_is_hidden_from_what_has_it_not(
     assert [name for name, hidden in asked.items() if hidden] == hidden_from
 
 
-# What a stand-in in an archive looks like to whoever has its traceback.
+# What a stand-in in an archive looks like to code that has its traceback.
 STAND_IN = """
 class MockedObject:
     _name = "<torch_package_0>.cffi.FFI"
@@ -157,5 +157,5 @@ def test_a_mock_is_found_behind_an_error_that_hides_it() -> None:
         (RuntimeError("weights.bin is damaged"), Trouble.RAISED),
     ],
 )
-def test_a_file_that_is_missing_is_known_whatever_the_errors_type(error: Exception, trouble: Trouble) -> None:
+def test_a_trial_finds_a_missing_file_with_any_type_of_error(error: Exception, trouble: Trouble) -> None:
     assert find_trouble(error, Blocker([], [], [], [])) == (trouble, "")

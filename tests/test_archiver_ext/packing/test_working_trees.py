@@ -138,7 +138,7 @@ def test_an_editable_install_is_the_projects_own_code(
     monkeypatch.setenv("PYTHONPATH", f"{tree / 'src'}:{site}")
     report = pack("export:build", tmp_path / "m.ptpkg", root=project(EXPORT))
     assert {report.modules[name]["origin"] for name in ("words14", "words14.table")} == {Origin.PROJECT}
-    assert [each.glob for each in report.plan.proposals] == ["cffi.**"], "nobody has to decide about it"
+    assert [each.glob for each in report.plan.proposals] == ["cffi.**"], "the user need not decide about it"
     assert "(words14/table.py:8: ffi = cffi.FFI())" in report.modules["cffi"]["reason"]
     assert [*report.plan.data] == ["words14/words.txt"], "beside its modules, not below the root"
     assert not {each["module"] for each in report.externs} & {"words14"}

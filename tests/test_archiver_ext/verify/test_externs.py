@@ -1,4 +1,4 @@
-"""What an archive takes from where it is served: there or not, and in which version."""
+"""What an archive takes from its server: there or not, and in which version."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_all_that_is_missing_is_named_with_the_command_that_brings_it() -> None:
 def test_another_python_is_a_warning_and_a_module_that_it_lacks_an_error() -> None:
     (warning,) = check_externs("m", manifest(python="3.8.19"))
     assert warning.startswith("[python-version] made with Python 3.8.19, and this is")
-    origin, why = Origin.STANDARD_LIBRARY, "whatever the reason says"
+    origin, why = Origin.STANDARD_LIBRARY, "any reason"
     gone = {"asynchat_of_old": {"action": "extern", "origin": origin, "reason": why, "imported_by": []}}
     with pytest.raises(ExternError, match=r"has no module asynchat_of_old, which Python 3\.8\.19 had"):
         check_externs("m", manifest(python="3.8.19", modules=gone))

@@ -50,7 +50,7 @@ def test_a_set_is_compared_by_what_is_in_it() -> None:
     assert plain({"b", "a"}) == ["a", "b"]
 
 
-def test_what_is_compared_by_its_class_only_is_known() -> None:
+def test_objects_that_are_compared_by_their_class_only_are_listed() -> None:
     opaque: list[str] = []
     plain({"a": [object(), object()], "b": (1, "text", torch.ones(1))}, opaque)
     assert opaque == ["an object of class object"]
@@ -109,7 +109,7 @@ def test_tensors_that_agree_need_none_of_torchs_modules_for_tests(monkeypatch: p
         ("a", b"a", "answer"),
     ],
 )
-def test_what_differs_is_named_by_its_place(expected: Any, got: Any, place: str) -> None:
+def test_a_difference_is_named_by_its_place(expected: Any, got: Any, place: str) -> None:
     (line,) = differences(expected, got, **TOLERANCE)
     assert line.startswith(f"{place}: ")
 
@@ -124,7 +124,7 @@ def test_random_numbers_are_the_same_for_each_call() -> None:
     assert differences(first, second, rtol=0, atol=0) == []
 
 
-def test_what_an_entry_does_to_its_inputs_it_does_to_copies() -> None:
+def test_an_entry_changes_only_copies_of_its_inputs() -> None:
     shared = torch.ones(2)
     sample = Sample((shared, shared), {"row": {"body": "text"}})
 

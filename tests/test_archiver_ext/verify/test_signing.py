@@ -119,7 +119,9 @@ def test_a_pipe_is_not_replaced(archive: Path, keys: Keys, tmp_path: Path) -> No
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_what_is_not_what_its_manifest_says_is_not_signed(archive: Path, keys: Keys, tmp_path: Path) -> None:
+def test_an_archive_that_differs_from_its_manifest_is_not_signed(
+    archive: Path, keys: Keys, tmp_path: Path
+) -> None:
     replace_bytes(archive, "proving_model.py", b"* 1.0", b"* 2.0")
     before = archive.read_bytes()
     with pytest.raises(DigestError):

@@ -151,7 +151,7 @@ def test_a_refusal_names_its_stage_and_rule_and_runs_nothing(
     assert not canary.exists()
 
 
-def test_a_signature_cannot_be_required_of_nobody(build: Callable[..., Path]) -> None:
+def test_a_signature_cannot_be_required_without_keys(build: Callable[..., Path]) -> None:
     with pytest.raises(SignatureError, match="no key was given") as caught:
         verify_archive(build(), require_signature=True)
     assert caught.value.rule == "no-key"
@@ -173,7 +173,7 @@ def test_a_file_that_changes_meanwhile_is_not_verified(build: Callable[..., Path
 
 @pytest.mark.long
 @pytest.mark.parametrize(("change", "error"), [("file", ArchiveError), ("source", DigestError)])
-def test_what_takes_its_place_before_the_self_test_does_not_run(
+def test_a_file_that_replaces_the_archive_before_the_self_test_does_not_run(
     build: Callable[..., Path], canary: Path, tmp_path: Path, change: str, error: type
 ) -> None:
     archive = build(expected=RIGHT)
@@ -227,7 +227,7 @@ def test_a_model_that_raises_is_refused_with_its_traceback(build: Callable[..., 
 
 
 @pytest.mark.long
-def test_what_a_model_says_of_its_archive_is_told_as_it_is(
+def test_verify_leaves_a_models_message_about_its_archive_unchanged(
     build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     archive = build(entry="Raises", args=(str(tmp_path / "m.ptpkg"),), expected="")
@@ -382,7 +382,7 @@ def test_a_directory_must_hold_its_files_itself(build: Callable[..., Path], tmp_
         verify_archive(tmp_path)
 
 
-def test_what_is_not_there_or_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="No such file"):
         verify_archive(tmp_path / "none.mar")
     with pytest.raises(ArchiveError, match="is neither a file nor a model's directory"):

@@ -61,7 +61,7 @@ def test_requests_that_are_unlike_the_proven_one_share_no_call(body: Any) -> Non
     assert model.seen[2:] == [(2, *model.seen[0][1:])]
 
 
-def test_batches_share_a_call_whatever_their_sizes_if_the_rest_is_like_the_proven_one() -> None:
+def test_batches_of_any_sizes_share_a_call_if_the_rest_is_like_the_proven_one() -> None:
     model = Doubles()
     ask_one = served(model, [LIKE], batches="batch")
     ask_one([LIKE] * 2, [LIKE] * 3)
@@ -79,7 +79,7 @@ def test_samples_that_lack_a_dimension_are_not_taken_for_the_parts_of_one() -> N
     assert (together[0], codes) == (alone, [200, 200])
 
 
-def test_what_the_model_did_to_an_option_is_undone_before_it_is_called_again() -> None:
+def test_a_models_change_of_an_option_is_undone_before_it_is_called_again() -> None:
     def scale(x: torch.Tensor, options: dict[str, float]) -> torch.Tensor:
         by = options.pop("by", 1.0)
         if x.isnan().any():
@@ -145,7 +145,7 @@ def test_a_callable_can_have_its_requests_stacked() -> None:
 
 
 @pytest.mark.parametrize("batches", ["stack", "batch"])
-def test_lists_of_tensors_are_compared_by_nobody(batches: Batches) -> None:
+def test_requests_with_lists_of_tensors_share_no_call(batches: Batches) -> None:
     call = Arguments((torch.ones(1), [torch.ones(2), torch.ones(3)]), {})
     assert batch_of([call, call._replace(positional=(torch.ones(1), [torch.ones(2)]))], batches) is None
 
@@ -167,13 +167,13 @@ class TestPositionalArguments:
         torch.save({"args": (torch.ones(2), torch.ones(2))}, file)
         assert ask(self.both, file.getvalue())[0] == [[2.0, 2.0]]
 
-    def test_those_of_a_batch_are_stacked(self) -> None:
+    def test_inputs_of_a_batch_are_stacked(self) -> None:
         model = Doubles()
         assert ask(model, {"args": [[1], [1]]}, {"args": [[2], [2]]}, batches="stack")[0] == [[3], [6]]
         assert model.seen == [(2, 1)]
 
     @pytest.mark.parametrize("body", [{"args": 3}, {"args": [], "kwargs": []}])
-    def test_what_is_no_list_of_them_is_refused(self, body: Any) -> None:
+    def test_args_that_are_no_list_are_refused(self, body: Any) -> None:
         (answer,), codes = ask(self.both, body)
         assert codes == [400]
         assert "`args` must be a list" in answer["message"]
@@ -194,7 +194,7 @@ class TestModes:
             (step,) = torch.autograd.grad((self.weight * x).sum(), self.weight)
             return x + step
 
-    def test_what_differentiates_is_told_that_it_ran_in_inference_mode(self) -> None:
+    def test_the_answer_says_that_a_model_that_differentiates_ran_in_inference_mode(self) -> None:
         (answer,), codes = ask(self.Steps(), [1.0, 2.0])
         assert codes == [503]
         assert "it ran in inference mode" in answer["message"]

@@ -1,4 +1,4 @@
-"""Requests and answers, natively and by TorchServe's own code: never a difference, whatever they hold."""
+"""Requests and answers, natively and by TorchServe's own code: never a difference, with any content."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_a_usual_batch_is_taken_apart_at_once(code: Code) -> None:
         "replaced(codec._protocol, 'json', types.SimpleNamespace(loads=lambda text: 'mine'))",
     ],
 )
-def test_what_a_model_replaces_counts_for_requests(code: Code, change: str) -> None:
+def test_a_models_replacements_count_for_requests(code: Code, change: str) -> None:
     (stock, ours), at_once = code.call("taken_with", change, frame_of(USUAL))
     assert ours == stock
     assert not at_once
@@ -324,7 +324,7 @@ def test_fewer_answers_than_requests_fail_as_in_torchserve(code: Code) -> None:
         ("replaced(RequestProcessor, 'get_response_status_phrase', lambda self: 'mine')", "mine"),
     ],
 )
-def test_what_a_model_replaces_counts_for_answers(code: Code, change: str, seen: str) -> None:
+def test_a_models_replacements_count_for_answers(code: Code, change: str, seen: str) -> None:
     for _ in range(2):  # what is put back is as it was
         stock, ours = code.call("encode_with", change)
         assert ours == stock
@@ -351,7 +351,7 @@ def test_a_context_may_be_a_models_own(code: Code, change: str) -> None:
     assert ours == stock
 
 
-def test_what_is_usual_needs_no_code_of_torchserves(code: Code) -> None:
+def test_usual_answers_need_no_code_of_torchserves(code: Code) -> None:
     usual = [b"x", "y", {"a": [1, 2.5, None, "\N{BULLET}"]}, [], 3, 4.5, True]
     assert code.call("by_torchserve", usual, [(200, "OK", {"content-type": "text/plain"})] * len(usual)) == 0
     assert code.call("by_torchserve", [{(1, 2): 3}], [OK]) == 1

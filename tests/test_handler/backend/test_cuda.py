@@ -270,7 +270,7 @@ def _body(number: int) -> bytes:
 
 @pytest.mark.usefixtures("found_again")
 @pytest.mark.parametrize("how", MEETS)
-def test_what_says_that_the_gpu_is_lost_is_reported_with_the_answer(
+def test_an_error_that_says_that_the_gpu_is_lost_is_reported_with_the_answer(
     session: InterpreterSession, tmp_path: Path, how: str
 ) -> None:
     load, call = MEETS[how]

@@ -96,7 +96,7 @@ class TestDescriptions:
         answers, _ = self.asked(lambda: {"a": 1}, *wishes)
         assert answers == [{"a": 1} if wish else [2] for wish in wishes]
 
-    def test_that_fail_fail_alone(self) -> None:
+    def test_requests_that_fail_fail_alone(self) -> None:
         answers, codes = self.asked({}.popitem, True, False)
         assert (codes, answers[1]) == ([503, 200], [2])
 
@@ -176,7 +176,7 @@ def test_lists_nested_without_end_are_their_senders_fault(depth: int) -> None:
     assert (codes, answers[0], answers[2]) == ([200, 400, 200], [2, 4], [6, 8])
 
 
-def test_what_comes_from_outside_begins_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_from_outside_begins_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     def fails(text: str) -> None:
         raise ValueError(f"unknown: {text}")
 
@@ -203,10 +203,10 @@ class TestWhatAClientDidWrong:
         assert codes == [400, 200]
         assert said in answers[0]["message"]
 
-    def test_what_the_model_takes_is_not_held_against_it(self) -> None:
+    def test_a_request_that_the_model_takes_is_answered_though_it_is_unlike_the_example(self) -> None:
         assert _ask(Doubles(), [1, 2], inputs=self.INPUTS) == ([[2, 4]], [200])
 
-    def test_what_is_like_the_example_is_the_model_s_fault(self) -> None:
+    def test_an_error_of_a_request_like_the_example_is_the_model_s_fault(self) -> None:
         assert _ask(Doubles(), [999.0] * 4, inputs=self.INPUTS)[1] == [503]
 
 
@@ -239,7 +239,7 @@ def test_a_batch_is_divided_as_proven(output: object, proven: Any, parts: list[A
 
 @pytest.mark.parametrize("output", [torch.tensor(1), torch.ones(3), "ab", [], None, {"a": [1, 2]}, {1, 2}])
 @pytest.mark.parametrize("proven", ["rows", {"dict": {"b": "rows"}}, {"list": ["rows"]}])
-def test_what_is_not_as_proven_is_not_divided(output: object, proven: Any) -> None:
+def test_an_answer_that_is_not_as_proven_is_not_divided(output: object, proven: Any) -> None:
     with pytest.raises(CannotSplit):
         split(output, proven, 2)
 

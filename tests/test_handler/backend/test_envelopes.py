@@ -239,7 +239,7 @@ def test_outputs_are_named_by_the_model_or_after_the_inputs(returned: Any, names
         (None, [1], "BYTES", ["null"]),
     ],
 )
-def test_what_is_no_tensor_is_an_output_too(
+def test_an_output_that_is_no_tensor_is_an_output_too(
     returned: Any, shape: list[int], datatype: str, data: list[Any]
 ) -> None:
     (output,) = _outputs(lambda _x: returned, ("x", [1], "INT64", [1]))
@@ -263,7 +263,7 @@ def test_what_is_no_tensor_is_an_output_too(
         {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32"}]},
     ],
 )
-def test_what_is_not_in_the_form_is_refused_and_leaves_the_others(body: Any) -> None:
+def test_a_request_that_is_not_in_the_form_is_refused_and_leaves_the_others(body: Any) -> None:
     answers, codes = _ask(Doubles(), "kservev2", body, _v2(("x", [1], "INT64", [1])))
     assert codes == [400, 200], answers
 

@@ -58,7 +58,7 @@ def test_equal_inputs_give_equal_bytes() -> None:
     assert once == again
 
 
-def test_what_json_has_no_word_for_is_saved_as_tensors() -> None:
+def test_inputs_that_json_cannot_express_are_saved_as_tensors() -> None:
     (form,) = forms_of(call(torch.ones(2, dtype=torch.complex64)))
     (value,) = arguments(*row_of(form)).positional
     assert value.dtype == torch.complex64

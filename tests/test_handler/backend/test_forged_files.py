@@ -1,4 +1,4 @@
-"""Whatever a body of tensors holds: it is refused as the client's fault, or it is what it says."""
+"""Every body of tensors is refused as the client's fault, or it is what it says."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def validate(value: Any, size: int) -> None:
-    """What was read of a body of so many bytes holds tensors that nobody can tell from torch's own."""
+    """The tensors that were read of a body of so many bytes do not differ from torch's own."""
     found = {id(each): each for each in _tensors(value)}.values()
     for each in found:
         assert type(each) is torch.Tensor

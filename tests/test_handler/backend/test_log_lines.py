@@ -145,7 +145,7 @@ def test_lines_about_a_load_reach_no_handler_of_the_model_that_was_served_before
     assert file.read_text() == written
 
 
-def test_what_a_handler_says_is_written_at_once_and_in_order(
+def test_a_handlers_lines_are_written_at_once_and_in_order(
     session: InterpreterSession, model_of: Make
 ) -> None:
     model = model_of(
@@ -184,7 +184,7 @@ def test_a_call_that_has_lasted_holds_nothing_any_more(session: InterpreterSessi
     assert matches([RECEIVED, COUNTER, METRIC], model.written())
 
 
-def test_whoever_asks_for_the_descriptor_writes_behind_what_is_held(
+def test_code_that_asks_for_the_descriptor_writes_behind_what_is_held(
     session: InterpreterSession, model_of: Make
 ) -> None:
     model = model_of(
@@ -242,12 +242,12 @@ def test_a_call_that_lasts_writes_what_it_holds(
             assert model.written() == []
             early: list[str] = []
 
-            def told() -> bool:
+            def has_come() -> bool:
                 pool.write_held_lines()
                 early.extend(model.written())
                 return bool(early)
 
-            wait_for(told, "its line")
+            wait_for(has_come, "its line")
             assert call.is_alive()
         call.join()
     assert matches([RECEIVED, METRIC], early + model.written())
@@ -314,7 +314,7 @@ def logging_as_it_was(session: InterpreterSession) -> Iterator[None]:
         ),
     ],
 )
-def test_what_a_model_makes_of_logging_holds_for_torchserves_lines_too(
+def test_a_models_changes_of_logging_hold_for_torchserves_lines_too(
     session: InterpreterSession, model_of: Make, change: str, received: str, metric: str
 ) -> None:
     model = model_of(

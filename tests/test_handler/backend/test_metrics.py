@@ -136,7 +136,7 @@ def test_a_model_may_change_its_metrics(code: Code, prepare: str) -> None:
         "replaced(logging.Logger, 'info', lambda *_, **__: print('mine'))",
     ],
 )
-def test_what_a_model_replaces_of_torchserves_metrics_counts(code: Code, change: str) -> None:
+def test_a_models_replacements_of_torchserves_metrics_count(code: Code, change: str) -> None:
     for _ in range(2):
         stock, ours = code.call("both", CONFIG, change)
         assert ours == stock

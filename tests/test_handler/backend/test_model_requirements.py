@@ -26,7 +26,7 @@ def model(path: Path, installed: bool = True) -> str:
     return str(path)
 
 
-def test_what_pip_installed_comes_last_on_the_path(tmp_path: Path) -> None:
+def test_packages_that_pip_installed_come_last_on_the_path(tmp_path: Path) -> None:
     directory = model(tmp_path / "m")
     make_importable(directory, ASKED)
     make_importable(directory, ASKED)

@@ -154,7 +154,7 @@ def test_what_a_call_that_is_cut_short_leaves_meets_no_neighbour(tmp_path: Path,
         assert _owners(manager) == [str(tmp_path / "leaves"), None]
 
 
-def test_traces_of_a_call_are_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
+def test_what_a_call_has_left_is_searched_for_before_a_neighbour_is_loaded_ahead(tmp_path: Path) -> None:
     with ExitStack() as stack:
         manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
         leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", LEAVES)))

@@ -50,7 +50,7 @@ def handle(data, context):
 BOTH = pytest.mark.parametrize("source", [DEFINED, CUSTOM])
 
 
-class Told:
+class Messages:
     """What the host hears on a worker's socket pair; it answers as the host does."""
 
     def __init__(self) -> None:
@@ -82,9 +82,9 @@ class Served:
         self.directory = directory
 
     @contextmanager
-    def _worker(self, told: Told, *, state: int) -> Iterator[tuple[str, bytes]]:
+    def _worker(self, messages: Messages, *, state: int) -> Iterator[tuple[str, bytes]]:
         with open(os.devnull, "wb") as log:
-            asked = {"failed_load": told.inside.fileno(), "state": state, "own_state": state > 0}
+            asked = {"failed_load": messages.inside.fileno(), "state": state, "own_state": state > 0}
             yield (
                 token(log.fileno(), ordinary=True, **asked).as_text(),
                 otf.load("m", str(self.directory), handler="handler.py"),
@@ -93,22 +93,22 @@ class Served:
     def ask(
         self, session: InterpreterSession, *, load: bool = False, state: int = 0
     ) -> tuple[int, bytes, bool, list[bytes]]:
-        """The reply's code and rest, whether the connection stays open, and what the host was told.
+        """The reply's code and rest, whether the connection stays open, and the messages to the host.
 
         The code is 0 if another interpreter is to answer.
         """
-        told = Told()
+        messages = Messages()
         try:
-            with self._worker(told, state=state) as (worker, command):
+            with self._worker(messages, state=state) as (worker, command):
                 service = session.global_(SERVICE_MODULE, SERVICE_FUNCTION)(worker, command)
                 answer = service(command if load else otf.predict(b"x"))
                 if session.global_("builtins", "repr")(answer).to_value() == "None":
-                    return 0, b"", True, told.said
+                    return 0, b"", True, messages.said
                 reply = session.global_("builtins", "bytes")(answer[0]).to_value()
                 stays = bool(answer[1].to_value())
         finally:
-            told.close()
-        return int.from_bytes(reply[:4], "big"), reply[4:], stays, told.said
+            messages.close()
+        return int.from_bytes(reply[:4], "big"), reply[4:], stays, messages.said
 
     def answers(self, session: InterpreterSession, factor: int, state: int = 0) -> bool:
         code, reply, stays, said = self.ask(session, state=state)
@@ -181,7 +181,7 @@ def test_a_worker_that_ends_leaves_the_operators_of_another_one_of_its_model(
 
 
 @pytest.mark.long
-def test_what_a_model_was_told_moves_no_other_one(session: InterpreterSession, tmp_path: Path) -> None:
+def test_a_refusal_of_one_model_moves_no_other_one(session: InterpreterSession, tmp_path: Path) -> None:
     served = Served(tmp_path / "m", "test_innocent::op", CUSTOM, 2)
     conflicting = session.global_("interpool.native.inside.refusals", "conflicting")
     for other in (tmp_path / "other", tmp_path / "mm", tmp_path):
@@ -194,7 +194,7 @@ def test_what_a_model_was_told_moves_no_other_one(session: InterpreterSession, t
     served.drop(session)
 
 
-def test_what_torch_has_refused_is_said_and_what_was_made_before_goes(
+def test_a_refusal_of_torch_is_named_and_earlier_registrations_go(
     session: InterpreterSession, tmp_path: Path
 ) -> None:
     refused = DEFINED + "\ntorch.library.Library('prim', 'DEF')\n"
@@ -206,7 +206,7 @@ def test_what_torch_has_refused_is_said_and_what_was_made_before_goes(
 
 
 @pytest.mark.long
-def test_what_the_environments_modules_register_stays(session: InterpreterSession, tmp_path: Path) -> None:
+def test_registrations_of_the_environments_modules_stay(session: InterpreterSession, tmp_path: Path) -> None:
     (tmp_path / "registers_op.py").write_text(DEFINED.format(name="test_stays::op", factor=5))
     path = session.global_("sys", "path")
     path.attr("append")(str(tmp_path))

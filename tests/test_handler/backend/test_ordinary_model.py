@@ -77,7 +77,7 @@ def answer(): return "frozen"
     assert freed.exists()
 
 
-def test_what_an_exit_function_prints_is_no_line_of_another_models_call(
+def test_output_of_an_exit_function_is_no_line_of_another_models_call(
     session: InterpreterSession, tmp_path: Path
 ) -> None:
     ended = tmp_path / "ended"

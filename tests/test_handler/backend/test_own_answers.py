@@ -1,4 +1,4 @@
-"""A request is answered as the model answers it alone, whatever else is in its batch or came before.
+"""A request is answered as the model answers it alone, also in a batch and after other requests.
 
 Models are proven, and served, by the code that does so for users; ``--long`` also packs them as users do.
 What they are to answer is what they answer when they are called in this process.

@@ -42,7 +42,7 @@ def test_a_model_that_left_a_change_gets_the_interpreter_to_itself(
         assert own.interpreter_id != shared.interpreter_id
 
 
-def test_nobody_gets_the_interpreter_if_several_may_have_left_the_change(
+def test_no_model_gets_the_interpreter_if_several_may_have_left_the_change(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -51,7 +51,7 @@ def test_nobody_gets_the_interpreter_if_several_may_have_left_the_change(
 
 
 @pytest.mark.long
-def test_nobody_gets_the_interpreter_if_its_model_is_gone(
+def test_no_model_gets_the_interpreter_if_its_own_is_gone(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
     assert _given(manager, tmp_path / "gone") == ("retired", None)

@@ -239,7 +239,7 @@ found.append(settings() == before)
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_what_pythons_library_derives_from_a_models_variables_is_the_models_own(
+def test_values_that_pythons_library_derives_from_a_models_variables_are_the_models_own(
     session: InterpreterSession, tmp_path: Path, imported: bool
 ) -> None:
     """The folders of temporary files, and the proxies of ``urllib``: they are found out once."""
@@ -281,7 +281,7 @@ found.append([tempfile.tempdir, sys.modules["urllib.request"]._opener])
 
 
 @pytest.mark.parametrize("own_modules", [False, True])
-def test_what_a_model_adds_to_sys_path_is_its_own(
+def test_entries_that_a_model_adds_to_sys_path_are_its_own(
     session: InterpreterSession, tmp_path: Path, own_modules: bool
 ) -> None:
     source = f"""
@@ -347,7 +347,7 @@ shared = logging.getLogger("some_library")
 shared.setLevel(logging.INFO)
 environment = types.ModuleType("some_new_library")
 
-def told():
+def levels():
     said = []
     for name in ("some_library", "service"):
         before = logging.getLogger(name)
@@ -364,7 +364,7 @@ def load(change):
 
 def seen(view):
     with view.entered():
-        return told()
+        return levels()
 
 def close(*views):
     for view in views:
@@ -375,7 +375,7 @@ def close(*views):
 """
 
 
-def test_what_a_model_changes_of_loggers_and_their_handlers_is_its_own(session: InterpreterSession) -> None:
+def test_a_models_changes_of_loggers_and_their_handlers_are_its_own(session: InterpreterSession) -> None:
     source = f"""{LOGGERS}
 before = io.StringIO()
 handler = logging.StreamHandler(before)
@@ -401,7 +401,7 @@ for view in (strict, other, strict):
     found.append(seen(view))
     found.append(formatted())
 strict.close()
-found += [told(), formatted()]
+found += [levels(), formatted()]
 again = load(change)  # as after it was unloaded: not twice
 found += [seen(again)[1][1]]
 close(again, other)
@@ -413,7 +413,9 @@ close(again, other)
     assert found == [strict, mine, before, others, strict, mine, before, others, 1]
 
 
-def test_what_a_library_sets_up_when_a_model_imports_it_is_everybodys(session: InterpreterSession) -> None:
+def test_loggers_that_a_library_sets_up_at_its_import_are_shared_by_all_models(
+    session: InterpreterSession,
+) -> None:
     source = f"""{LOGGERS}
 def import_library():
     sys.modules["some_new_library"] = environment

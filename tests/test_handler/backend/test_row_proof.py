@@ -53,7 +53,7 @@ Y = torch.tensor([1.5, 3.0, 2.0, 0.75])
         (lambda x: x.numpy(), "rows"),
     ],
 )
-def test_what_is_computed_row_by_row_is_divided(model: Any, parts: Any) -> None:
+def test_an_answer_that_is_computed_row_by_row_is_divided(model: Any, parts: Any) -> None:
     expected = parts or {"dict": {"y": "rows", "none": "none", "pair": {"list": ["rows", "rows"]}}}
     assert proof(model, X) == expected
     assert proof(model, X, Y) == expected
@@ -97,7 +97,7 @@ def dynamic() -> nn.Module:
         dynamic(),
     ],
 )
-def test_what_mixes_requests_has_no_proof(model: Any) -> None:
+def test_a_model_that_mixes_requests_has_no_proof(model: Any) -> None:
     for samples in ([X], [X, Y], [X, Y, X + Y]):
         with pytest.raises((NotProven, ValueError)):  # batch normalization takes no batch of one
             proof(model, *samples)
@@ -140,7 +140,7 @@ def test_whole_numbers_are_changed_within_what_the_model_takes() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int64])
-def test_what_a_model_guesses_from_the_largest_value_of_a_batch_has_no_proof(dtype: torch.dtype) -> None:
+def test_a_model_that_guesses_from_the_largest_value_of_a_batch_has_no_proof(dtype: torch.dtype) -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return x / 255 if x.abs().max() > 1 else x / 1  # are these pixels from 0 to 255?
 

@@ -100,7 +100,7 @@ def test_a_sample_without_a_batch_stays_as_it_is() -> None:
     assert torch.tensor(json.loads(found.body)).shape == (4,)
 
 
-def test_what_mixes_the_rows_of_a_batch_gets_whole_batches_one_by_one() -> None:
+def test_a_model_that_mixes_the_rows_of_a_batch_gets_whole_batches_one_by_one() -> None:
     found = works(forward(lambda x: x - x.mean(0)), torch.rand(3, 4))
     assert (found.batches, found.part) == ("each", None)
 
@@ -109,7 +109,7 @@ def test_a_mean_over_one_row_does_not_pass_for_a_sample() -> None:
     assert works(forward(lambda x: x - x.mean(0)), torch.rand(1, 4)).batches == "each"
 
 
-def test_what_has_steps_before_rows_is_no_batch_of_them() -> None:
+def test_inputs_with_steps_before_rows_are_no_batch() -> None:
     class Steps(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -170,14 +170,14 @@ def test_texts_are_sent_as_texts() -> None:
     assert (found.batches, found.body, found.content_type) == ("each", b"a text", "text/plain; charset=utf-8")
 
 
-def test_what_is_random_is_only_held_to_its_seed() -> None:
+def test_a_random_model_must_only_repeat_its_answer_with_its_seed() -> None:
     found = works(forward(lambda x: x + torch.rand(x.shape)), torch.rand(3, 4))
     random, alone = found.notes
     assert "random" in random
     assert "requests are answered by a call each" in alone
 
 
-def test_what_counts_its_calls_is_only_held_to_its_first() -> None:
+def test_a_model_that_counts_its_calls_must_only_repeat_its_first_answer() -> None:
     class Counts(nn.Module):
         calls = 0
 
@@ -266,7 +266,7 @@ def test_a_handler_that_forgets_a_row_is_refused() -> None:
     assert "no list of 2 answers" in checked.refusal
 
 
-def test_what_the_model_raises_is_said_for_each_way() -> None:
+def test_the_models_exception_is_named_for_each_way() -> None:
     def is_called_directly() -> bool:
         return any(frame.f_code is answer.__code__ for frame, _ in traceback.walk_stack(None))
 

@@ -93,10 +93,10 @@ def test_a_model_is_loaded_by_its_command_or_by_the_first_batch(
 
 
 @pytest.mark.parametrize(
-    ("entry", "gpu", "told"), [("Model", 0, True), ("Model", -1, False), ("Handler", 0, False)]
+    ("entry", "gpu", "logged"), [("Model", 0, True), ("Model", -1, False), ("Handler", 0, False)]
 )
-def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
-    session: InterpreterSession, tmp_path: Path, canary: Path, entry: str, gpu: int, told: bool
+def test_the_log_says_that_a_model_without_a_handler_leaves_its_gpu_unused(
+    session: InterpreterSession, tmp_path: Path, canary: Path, entry: str, gpu: int, logged: bool
 ) -> None:
     served, log = Served(tmp_path, canary, entry), tmp_path / "log"
     command = otf.load("m", str(served.directory), handler="interpool_handler.py", gpu=gpu)
@@ -106,7 +106,7 @@ def test_a_gpu_that_a_model_without_a_handler_leaves_unused_is_told(
         answer = session.global_("builtins", "bytes")(service(command)[0]).to_value()
     assert b"loaded model m" in answer
     line = "TorchServe gave this worker GPU 0, which the model, without a handler, leaves unused: "
-    assert (line in log.read_text()) == told
+    assert (line in log.read_text()) == logged
 
 
 def _ask_in_state(served: Served, session: InterpreterSession, state: int, **token: Any) -> tuple[bool, int]:

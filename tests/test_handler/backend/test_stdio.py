@@ -1,4 +1,4 @@
-"""What a call prints goes to its own worker, whatever else runs in the interpreter."""
+"""What a call prints goes to its own worker, also if other code runs in the interpreter."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_log_records_and_raw_bytes_follow(tmp_path: Path, capfd: pytest.CaptureF
             logger.removeHandler(handler)
 
 
-def test_a_model_is_told_no_descriptor_while_it_is_loaded(
+def test_a_model_gets_no_descriptor_while_it_is_loaded(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[BaseException] = []
@@ -172,7 +172,7 @@ def _reconfigure() -> None:
     ("end", "says"),
     [(_close, ""), (_wrap, "wrapped\n"), (_detach, "wrapped\n"), (_reconfigure, "")],
 )
-def test_a_model_ends_or_changes_the_streams_for_nobody_else(
+def test_a_model_ends_or_changes_the_streams_only_for_itself(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], end: Callable[[], None], says: str
 ) -> None:
     with _installed(), _workers(tmp_path, 2) as (first, second):
@@ -186,7 +186,7 @@ def test_a_model_ends_or_changes_the_streams_for_nobody_else(
         assert (second.out, second.err) == ("→ out\n", "→ err\n")
 
 
-def test_asyncio_follows_its_call_and_threads_of_nobody_print_for_the_host(
+def test_asyncio_follows_its_call_and_threads_without_a_call_print_for_the_host(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def task() -> None:
@@ -271,7 +271,7 @@ def test_threads_of_a_call_mix_whole_lines(tmp_path: Path, capfd: pytest.Capture
         assert sorted(worker.out.splitlines()) == sorted(said)
 
 
-def test_a_pipe_that_nobody_reads_fails_no_call() -> None:
+def test_a_pipe_without_a_reader_fails_no_call() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -290,7 +290,7 @@ def test_a_frame_is_read_like_a_socket() -> None:
 
 
 def test_a_frame_is_peeked_at_in_a_connection_that_goes_on_to_block() -> None:
-    """Whatever timeout a model has made every new socket's: others read the connection, too."""
+    """It ignores the timeout that a model has made every new socket's: others read the connection, too."""
     near, far = socket.socketpair()
     before = socket.getdefaulttimeout()
     with near, far:

@@ -133,7 +133,7 @@ def _nested(depth: int) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_no_plain_data_is_refused_with_the_remedy(kind: str) -> None:
+def test_a_file_with_more_than_plain_data_is_refused_with_the_remedy(kind: str) -> None:
     make, remedy = REFUSED[kind]
     with pytest.raises(InputError, match=remedy):
         _read(make())

@@ -1,4 +1,4 @@
-"""What traces cost where nobody asks for any, and what an interpreter tells its host where somebody does."""
+"""What traces cost if none are asked for, and what an interpreter sends to its host if some are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOADED = "len([name for name in __import__('sys').modules if name.partition('.')
         ({"OTEL_SDK_DISABLED": "true", **OVER_HTTP}, False),
     ],
 )
-def test_traces_are_made_where_opentelemetrys_variables_ask_for_them(
+def test_traces_are_made_if_opentelemetrys_variables_ask_for_them(
     environment: dict[str, str], wanted: bool
 ) -> None:
     assert spans.are_wanted(environment) is wanted
@@ -88,10 +88,10 @@ def test_spans_reach_the_host_whole_and_what_it_has_no_room_for_comes_with_the_n
         while rest[-1].spans and "last" not in rest[-1].spans[-1]:
             make(0, "", inside.fileno())
             rest += reports()
-        told = [span for each in (*first, *rest) for span in each.spans]
-        assert len(told) == 1001
+        sent = [span for each in (*first, *rest) for span in each.spans]
+        assert len(sent) == 1001
         assert max(sum(map(len, each.spans)) for each in first) <= SPANS_LIMIT
-        assert len({json.loads(span)["context"][1] for span in told}) == 1001
+        assert len({json.loads(span)["context"][1] for span in sent}) == 1001
 
 
 def test_a_span_is_the_same_on_the_other_side_and_becomes_its_buckets_exemplar() -> None:

@@ -211,7 +211,7 @@ def test_a_loading_worker_is_not_started_again_if_torchserves_ends(host: FakeHos
 
 
 @pytest.mark.usefixtures("host")
-def test_it_is_ready_once_torchserves_workers_and_those_beside_them_have_the_default_versions(
+def test_the_address_is_ready_once_torchserves_workers_and_those_beside_them_have_the_default_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("interpool.handler.direct.beside._REFRESH_S", 0.01)
@@ -261,7 +261,7 @@ def test_a_model_waits_until_torchserve_says_how_its_version_is_registered() -> 
     asyncio.run(work())
 
 
-def test_it_is_not_ready_while_torchserve_does_not_say_which_models_it_has(
+def test_the_address_is_not_ready_while_torchserve_does_not_say_which_models_it_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("interpool.handler.direct.beside._REFRESH_S", 0.01)

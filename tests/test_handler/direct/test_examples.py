@@ -69,8 +69,8 @@ def test_metadata_has_a_packed_models_inputs_and_its_document_a_request(packed: 
     examples = _examples(packed["build"])
     models = Models()
     models.add(_model(examples))
-    told = metadata(_model(examples), models)
-    assert told["inputs"] == [{"name": "input-0", "datatype": "FP32", "shape": [-1, 3]}]
+    described = metadata(_model(examples), models)
+    assert described["inputs"] == [{"name": "input-0", "datatype": "FP32", "shape": [-1, 3]}]
     assert _request(examples)["application/json"]["example"] == [0.0, 1.0, 2.0]
 
 

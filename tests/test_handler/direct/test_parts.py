@@ -42,7 +42,7 @@ def test_an_address_is_read_as_people_write_it(text: str, shown: str, local: boo
 
 
 @pytest.mark.parametrize("text", ["host:", "host:http", "host:70000", "unix:relative", "127.0.0.1"])
-def test_an_address_that_nobody_can_listen_at_is_refused(text: str) -> None:
+def test_an_address_at_which_no_server_can_listen_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="direct address"):
         Address.of_text(text)
 
@@ -209,7 +209,7 @@ CONTROL = {*range(9), *range(10, 32), 127}
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.binary(max_size=40))
-def test_what_a_handler_answers_stays_inside_its_header(name: bytes, value: bytes, kind: bytes) -> None:
+def test_a_handlers_text_stays_inside_its_header(name: bytes, value: bytes, kind: bytes) -> None:
     for found, said in head_of(Answer(200, kind, [(name, value)], b""), b"id", []):
         assert not CONTROL & set(said)
         assert not CONTROL & set(found)

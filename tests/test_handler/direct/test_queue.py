@@ -72,7 +72,7 @@ def test_a_batch_that_is_not_full_goes_when_its_time_has_come() -> None:
     asyncio.run(work())
 
 
-def test_what_finds_no_worker_or_no_room_is_refused() -> None:
+def test_a_request_without_a_worker_or_room_is_refused() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings(queue_size=2))
         assert not queue.put(_job(0))

@@ -475,7 +475,7 @@ def test_a_request_for_another_protocol_may_end_the_connection(address: tuple[st
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
     ],
 )
-def test_what_follows_a_request_without_a_clear_end_is_not_answered(
+def test_bytes_after_a_request_without_a_clear_end_are_not_answered(
     address: tuple[str, int], data: bytes
 ) -> None:
     answers = _exchanged(address, data)
@@ -484,7 +484,7 @@ def test_what_follows_a_request_without_a_clear_end_is_not_answered(
     assert len(answers) == 1
 
 
-def test_what_follows_a_head_that_is_too_large_is_not_answered(address: tuple[str, int]) -> None:
+def test_bytes_after_a_head_that_is_too_large_are_not_answered(address: tuple[str, int]) -> None:
     for asking in (b"", UPGRADE):
         (answer,) = _exchanged(address, HEAD + asking + b"x: " + b"y" * 70_000 + b"\r\n\r\n" + LAST)
         assert answer.startswith(b"400 ")
@@ -681,7 +681,9 @@ def test_a_client_that_leaves_with_requests_in_line_is_no_error(
     ids=["no head", "no length", "no chunk", "large head"],
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["one packet", "another packet"])
-def test_what_is_no_request_is_refused_after_the_requests_before_it(wrong: bytes, apart: bool) -> None:
+def test_bytes_that_are_no_request_are_refused_after_the_requests_before_them(
+    wrong: bytes, apart: bool
+) -> None:
     """Else a client would take the refusal for the answer to its first request."""
     asked = b"".join(HEAD + b"Content-Length: 1\r\n\r\n%d" % number for number in range(2))
     with _served(Application(models_with(_SlowQueue()))) as where:
@@ -700,7 +702,7 @@ def test_a_body_that_breaks_after_its_answer_has_begun_gets_no_second_one(addres
     assert re.findall(rb"HTTP/1.1 \d+", said) == [b"HTTP/1.1 200"]
 
 
-def test_what_is_left_of_a_body_after_its_answer_is_no_request(address: tuple[str, int]) -> None:
+def test_the_rest_of_a_body_after_its_answer_is_no_request(address: tuple[str, int]) -> None:
     head = b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n"
     answers = _exchanged(address, head, b"x" * 200_000, LAST)
     assert [each[:4] for each in answers] == [b"200 ", b"200 "]

@@ -21,13 +21,13 @@ def test_answers_are_counted_by_status_and_by_how_long_they_took() -> None:
     traffic = Traffic()
     for status, seconds in ((200, 0.0005), (200, 0.001), (503, 0.0), (200, 1.2), (500, 3600.0)):
         traffic.note(status, seconds)
-    told = traffic.describe("m/1.0", 3)
-    assert told["answers"] == {"200": 3, "500": 1, "503": 1}
-    assert (told["model"], told["waiting"]) == ("m/1.0", 3)
-    assert sum(told["times"]) == 5
-    assert told["times"][0] == 3  # a bound belongs to what is below it
-    assert told["times"][TIME_BOUNDS_S.index(2.5)] == told["times"][-1] == 1
-    assert told["seconds"] == pytest.approx(3601.2015)
+    described = traffic.describe("m/1.0", 3)
+    assert described["answers"] == {"200": 3, "500": 1, "503": 1}
+    assert (described["model"], described["waiting"]) == ("m/1.0", 3)
+    assert sum(described["times"]) == 5
+    assert described["times"][0] == 3  # a bound belongs to what is below it
+    assert described["times"][TIME_BOUNDS_S.index(2.5)] == described["times"][-1] == 1
+    assert described["seconds"] == pytest.approx(3601.2015)
 
 
 def _ask(application: Application, **scope: Any) -> int:

@@ -55,7 +55,7 @@ def test_the_host_has_the_environment_that_a_worker_has_by_default() -> None:
     }
     with subprocess.Popen(["sleep", "60"], env=environment) as server:
         try:
-            of_its_own = Path(f"/proc/{server.pid}/environ")  # Linux tells it a moment after the program
+            of_its_own = Path(f"/proc/{server.pid}/environ")  # Linux shows it a moment after the program
             wait_for(lambda: b"OF_THE_SERVER" in of_its_own.read_bytes(), "its start")
             found = ahead.worker_environment(server.pid)
         finally:
@@ -69,7 +69,7 @@ def test_the_host_has_the_environment_that_a_worker_has_by_default() -> None:
     }
 
 
-def test_a_runtime_directory_that_others_can_enter_is_told(
+def test_a_runtime_directory_that_others_can_enter_is_refused(
     temporary: Path, frontend: subprocess.Popen[bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     (temporary / "run").mkdir()

@@ -34,7 +34,7 @@ def test_extracted_models_of_no_living_server_are_removed(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["mine"]
 
 
-def test_what_a_host_kept_of_a_model_is_removed_with_the_models(tmp_path: Path) -> None:
+def test_files_that_a_host_kept_of_a_model_are_removed_with_the_models(tmp_path: Path) -> None:
     """Its next host would have removed it, but the server has ended with it."""
     kept = tmp_path / "models" / f"{KEPT}{'a' * 32}"
     (kept / "kept").mkdir(parents=True)
@@ -42,7 +42,7 @@ def test_what_a_host_kept_of_a_model_is_removed_with_the_models(tmp_path: Path) 
     assert not kept.exists()
 
 
-def test_what_is_named_like_an_extracted_model_and_is_none_stays(tmp_path: Path) -> None:
+def test_paths_named_like_an_extracted_model_that_are_none_stay(tmp_path: Path) -> None:
     others = [tmp_path / "models" / (letter * 32) for letter in "abc"]
     others[0].mkdir(parents=True)
     (others[0] / "weights.pt").touch()
@@ -54,7 +54,7 @@ def test_what_is_named_like_an_extracted_model_and_is_none_stays(tmp_path: Path)
 
 
 def test_nothing_is_removed_beside_a_living_server(tmp_path: Path) -> None:
-    """Whatever is older than that server: a clock that was set tells nothing of what is whose."""
+    """Not even what is older than that server: if a clock was set, an age says nothing of the owner."""
     model = _extracted(tmp_path, "a")
     command = ["-c", "read -r _", FRONTEND_CLASS, f"-Djava.io.tmpdir={tmp_path}"]
     with subprocess.Popen(["/bin/sh", *command], stdin=subprocess.PIPE) as server:
@@ -97,14 +97,12 @@ def test_nothing_is_removed_beside_a_server_of_another_container(tmp_path: Path,
     assert [path.name for path in tmp_path.iterdir()] == ["models"]
 
 
-def test_where_nothing_was_extracted_nothing_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_removed_if_nothing_was_extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert remove_leftovers(tmp_path / "none") == []
     target = tmp_path / "elsewhere"
     target.mkdir()
     _extracted(target, "a")
-    (tmp_path / "models").symlink_to(target / "models")  # somebody else's way into another directory
+    (tmp_path / "models").symlink_to(target / "models")  # an attacker's way into another directory
     assert remove_leftovers(tmp_path) == []
     monkeypatch.setenv("TEMP", "/there")
     assert temporary_directory() == Path("/there")

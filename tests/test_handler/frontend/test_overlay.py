@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_it_is_the_installed_package_with_another_worker_script() -> None:
+def test_the_overlay_is_the_installed_package_with_another_worker_script() -> None:
     home = overlay()
     package = installed_ts()
     names = {entry.name for entry in package.iterdir()} - {"__pycache__"}
@@ -37,7 +37,7 @@ def test_it_is_the_installed_package_with_another_worker_script() -> None:
 
 
 @pytest.mark.long
-def test_who_imports_its_worker_script_gets_torchserves_own_module() -> None:
+def test_an_import_of_its_worker_script_gets_torchserves_own_module() -> None:
     home = overlay()
     ask = "import ts, ts.model_service_worker as w; print(ts.__file__, w.TorchModelServiceWorker.__module__)"
     done = subprocess.run(
@@ -85,7 +85,7 @@ def test_a_damaged_overlay_is_made_anew(lost: str) -> None:
     assert [entry.name for entry in home.parent.iterdir()] == [home.name]
 
 
-def test_a_removed_overlay_is_made_again_where_it_was(tmp_path: Path) -> None:
+def test_a_removed_overlay_is_made_again_in_its_place(tmp_path: Path) -> None:
     home = tmp_path / "gone" / "server"
     assert restore(home)
     assert not restore(home)
@@ -112,7 +112,7 @@ def test_a_torchserve_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: 
         overlay()
 
 
-def test_its_launchers_start_a_shim_in_isolation_and_install_nothing(tmp_path: Path) -> None:
+def test_the_overlays_launchers_start_a_shim_in_isolation_and_install_nothing(tmp_path: Path) -> None:
     """TorchServe starts these in a model's directory, with that on PYTHONPATH."""
     (tmp_path / "sitecustomize.py").write_text("print('imported')")
     script = tmp_path / "ts" / "model_service_worker.py"

@@ -29,7 +29,7 @@ def test_a_servers_home_lives_as_long_as_a_process_has_it_as_standard_input(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_shim_runs_without_a_cache(tmp_path: Path) -> None:
+def test_the_homes_shim_runs_without_a_cache(tmp_path: Path) -> None:
     home, held = make_server_home(tmp_path)
     done = subprocess.run(
         [sys.executable, str(home / "ts" / "model_service_worker.py"), "--sock-type", "unix"],

@@ -25,7 +25,7 @@ from interpool.handler.frontend import serving_checks
         ("not a version\nat all\n", False, "not a version"),
     ],
 )
-def test_java_is_known_by_its_version_whatever_it_says_before(
+def test_java_is_known_by_its_version_after_other_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, ok: bool, shown: str
 ) -> None:
     (tmp_path / "said").write_text(said)

@@ -45,7 +45,7 @@ def test_a_model_without_a_manifest_is_not_hermetic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["folder", "dangling", "pipe", "nothing", "../outside/c.yaml"])
-def test_what_is_no_readable_configuration_names_no_pool(tmp_path: Path, file: str) -> None:
+def test_an_unreadable_configuration_names_no_pool(tmp_path: Path, file: str) -> None:
     model = extracted(tmp_path / "model", configFile=file)
     (model / "folder").mkdir()
     (model / "dangling").symlink_to("nowhere")
@@ -95,14 +95,14 @@ def _printing_first(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("text", "pool"), [("interpool: {pool: p}", "p"), ("interpool: {}  # no pool", "")])
-def test_what_a_python_prints_at_its_start_is_no_pools_name(tmp_path: Path, text: str, pool: str) -> None:
+def test_output_of_a_python_at_its_start_is_no_pools_name(tmp_path: Path, text: str, pool: str) -> None:
     model = extracted(tmp_path / "model", configFile="c.yaml")
     (model / "c.yaml").write_text(text)
     record = {"python": _printing_first(tmp_path / "python"), "home": "/none"}
     assert shim.named_pool(str(model), record) == pool
 
 
-def test_a_host_listens_whatever_its_python_prints_at_its_start(tmp_path: Path) -> None:
+def test_a_host_listens_though_its_python_prints_at_its_start(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho a banner\necho listening\n")
     program.chmod(0o700)
@@ -176,7 +176,7 @@ def _printing_to(output: Any) -> Iterator[int]:
             process.kill()
 
 
-def test_a_log_goes_to_what_torchserve_prints_to_where_that_is_asked_for_and_can_be_shared(
+def test_a_log_goes_to_torchserves_output_if_that_is_asked_for_and_can_be_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERPOOL_LOG_TO", "stdout")
@@ -204,7 +204,7 @@ def test_a_log_goes_to_what_torchserve_prints_to_where_that_is_asked_for_and_can
     assert "nothing that another process can append to" in own.read_text()
 
 
-def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
+def test_a_process_is_distinguished_from_a_later_one_of_its_number() -> None:
     assert shim.process_start(os.getpid()).isdecimal()
     assert shim.process_start(2**22 + 1) == ""
     key = f"{os.getpid()}-{shim.process_start(os.getpid())}-{shim.system_key()}-p"
@@ -225,7 +225,7 @@ def test_a_process_is_told_from_a_later_one_of_its_number() -> None:
         ({"INTERPOOL_STOCK_ARCHIVES": "Allow"}, "must be allow or refuse, not 'Allow'"),
     ],
 )
-def test_stock_archives_are_refused_where_signatures_are_asked_for(
+def test_stock_archives_are_refused_if_signatures_are_asked_for(
     environment: dict[str, str], refusal: str
 ) -> None:
     if not refusal:
@@ -299,7 +299,7 @@ STANDBY = pytest.mark.parametrize("program", [str(standby_path()), ""], ids=["pr
 
 
 @STANDBY
-def test_a_worker_that_is_told_goodbye_ends_well(tmp_path: Path, program: str) -> None:
+def test_a_worker_that_gets_a_goodbye_ends_well(tmp_path: Path, program: str) -> None:
     path = tmp_path / "s"
     with _listening(path), _standby(f"unix:{path}", program) as (host, process):
         host.send(b"bye")
@@ -358,7 +358,7 @@ def test_the_first_worker_whose_host_has_died_starts_the_next_one(tmp_path: Path
     assert started.read_text().split() == ["the", "host", "5"]  # 0 to 3, and what ls reads
 
 
-def test_another_worker_starts_the_next_host_where_the_first_was_killed_before_it_did(tmp_path: Path) -> None:
+def test_another_worker_starts_the_next_host_if_the_first_was_killed_before_it_did(tmp_path: Path) -> None:
     lock, log = tmp_path / "lock", tmp_path / "log"
     how = "\x1f".join([str(lock), str(log), "/bin/sh", "-c", "echo said >&2"])
     with (
@@ -403,7 +403,7 @@ def _worker(
     )
 
 
-def test_no_worker_starts_with_a_variable_that_nobody_reads(tmp_path: Path) -> None:
+def test_no_worker_starts_with_an_unknown_variable(tmp_path: Path) -> None:
     """Not even TorchServe's own: the variable may have been meant to refuse it."""
     done = _worker(tmp_path, "handler.py", INTERPOOL_STOCK_ARCHIVE="refuse")
     assert done.returncode == 1

@@ -60,7 +60,7 @@ def test_a_call_that_torchserve_waits_for_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"state": "ending"}, {"call_limit_s": 0.5}])
-def test_one_that_nobody_waits_for_or_that_takes_too_long_is_interrupted_thrice_and_given_up(
+def test_a_call_without_a_client_or_that_takes_too_long_is_interrupted_thrice_and_given_up(
     seconds: Any, fields: dict[str, Any]
 ) -> None:
     watch, worker = CallTimeouts(grace_s=4.0), _worker(**fields)

@@ -77,7 +77,7 @@ def host(tmp_path: Path) -> Iterator[_Host]:
 
 
 def _fill(host: _Host, model: Path, most: int) -> tuple[list[Shim], str]:
-    """Workers until one is refused, to all of which TorchServe has connected; and what that one was told."""
+    """Workers until one is refused, to all of which TorchServe has connected; and that one's answer."""
     workers: list[Shim] = []
     while len(workers) < most:
         worker = Shim(host.runtime, f"unix:{model.parent}/.s{len(workers)}", model)
@@ -90,9 +90,7 @@ def _fill(host: _Host, model: Path, most: int) -> tuple[list[Shim], str]:
     return workers, ""
 
 
-def test_workers_for_whom_there_are_no_descriptors_are_refused_with_what_to_do(
-    host: _Host, tmp_path: Path
-) -> None:
+def test_workers_are_refused_with_what_to_do_if_there_are_no_descriptors(host: _Host, tmp_path: Path) -> None:
     model = new_model(tmp_path / "model")
     workers, said = _fill(host, model, 60)
     assert len(workers) > 5

@@ -12,7 +12,7 @@ def test_an_interpreter_is_broken_if_two_models_fail_in_it_that_load_elsewhere()
     assert failing.note("/a", 2, loaded=False) == []
     assert failing.note("/a", 2, loaded=False) == []  # the same one again
     assert failing.note("/b", 2, loaded=False) == [2]
-    assert failing.note("/b", 2, loaded=True) == []  # it is told once
+    assert failing.note("/b", 2, loaded=True) == []  # it is reported once
 
 
 def test_models_that_fail_everywhere_say_nothing_of_interpreters() -> None:

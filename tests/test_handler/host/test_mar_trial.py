@@ -55,7 +55,7 @@ def test_a_good_archive_is_loaded_in_two_interpreters(tmp_path: Path, wrap: bool
 @pytest.mark.long
 @pytest.mark.parametrize("case", ONE_FOR_EACH_STAGE, ids=lambda case: case.rule)
 @pytest.mark.parametrize("wrap", [True, False])
-def test_what_the_server_refuses_fails(tmp_path: Path, case: Case, wrap: bool) -> None:
+def test_an_archive_that_the_server_refuses_fails(tmp_path: Path, case: Case, wrap: bool) -> None:
     good = build_good(tmp_path)
     package = tmp_path / "m.ptpkg"
     package.write_bytes(good.bytes())

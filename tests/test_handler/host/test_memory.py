@@ -64,16 +64,16 @@ def test_a_container_of_version_1_finds_its_own_group_at_the_root(tmp_path: Path
 
 
 @pytest.mark.parametrize("group", ["", "4:memory:/old\n"])
-def test_where_there_is_no_group_the_machine_decides(tmp_path: Path, group: str) -> None:
+def test_the_machine_decides_if_there_is_no_group(tmp_path: Path, group: str) -> None:
     proc, cgroups = _system(tmp_path, available=40, group=group)
     assert free_part(None, proc, cgroups) == 0.04
 
 
-def test_where_nothing_can_be_read_nothing_is_short(tmp_path: Path) -> None:
+def test_nothing_is_short_if_nothing_can_be_read(tmp_path: Path) -> None:
     assert free_part(None, tmp_path / "none", tmp_path / "none") == 1.0
 
 
-def test_this_machine_has_some(tmp_path: Path) -> None:
+def test_this_machine_has_memory_left(tmp_path: Path) -> None:
     assert 0 < free_part() <= 1
 
 

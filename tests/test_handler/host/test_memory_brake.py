@@ -44,13 +44,13 @@ def test_short_memory_limits_growth_to_half_of_what_is_left_until_there_is_enoug
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
 
 
-def test_where_little_is_left_and_goes_fast_growth_is_limited_to_that(limit: tuple[int, int]) -> None:
+def test_growth_is_limited_to_what_is_left_if_that_is_little_and_goes_fast(limit: tuple[int, int]) -> None:
     rooms = [Room(500, 1000), Room(9 * GIB, 10 * GIB)]
     now = [0.0]
     brake = MemoryBrake(lambda: rooms, lambda: 70 * GIB, lambda: now[0])
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
-    now[0] += 1  # the look comes late
+    now[0] += 1  # the look is delayed
     rooms[0] = Room(200, 1000)
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 200 - 30, limit[1])
@@ -59,7 +59,7 @@ def test_where_little_is_left_and_goes_fast_growth_is_limited_to_that(limit: tup
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
     now[0] += 0.005
-    rooms[0] = Room(180, 1000)  # all of it is gone before a look that comes late
+    rooms[0] = Room(180, 1000)  # all of it is gone before a delayed look
     brake.look()
     assert resource.getrlimit(resource.RLIMIT_DATA) == (70 * GIB + 180 - 30, limit[1])
     now[0] += 0.01
@@ -74,7 +74,7 @@ def test_where_little_is_left_and_goes_fast_growth_is_limited_to_that(limit: tup
     assert resource.getrlimit(resource.RLIMIT_DATA) == limit
 
 
-def test_it_looks_often_where_little_is_left() -> None:
+def test_the_brake_looks_often_if_little_is_left() -> None:
     def pause(*rooms: Room) -> float:
         return MemoryBrake(lambda: list(rooms), lambda: 70 * GIB).look()
 
@@ -83,7 +83,7 @@ def test_it_looks_often_where_little_is_left() -> None:
     assert pause(Room(2 * GIB, 4 * GIB), Room(1, 4 * GIB)) == 1 / 64
 
 
-def test_it_looks_before_others_run_where_that_is_allowed() -> None:
+def test_the_brake_looks_before_others_run_if_that_is_allowed() -> None:
     source = """if True:
         import os, threading
         from interpool.handler.host.memory_brake import MemoryBrake
@@ -111,7 +111,7 @@ def _may_be_first() -> bool:
     ).returncode
 
 
-def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
+def test_a_look_that_gets_no_memory_is_repeated_and_lifts_the_limit() -> None:
     source = """if True:
         import resource
         import threading
@@ -140,7 +140,7 @@ def test_who_looks_and_gets_no_memory_looks_again_and_lifts_the_limit() -> None:
 @pytest.mark.parametrize(
     "what", ["bytearray(1 << 20)", "[1] * 100", "__import__('array').array('d', [0]) * 999"]
 )
-def test_who_allocates_without_end_gets_a_memory_error(what: str) -> None:
+def test_code_that_allocates_without_end_gets_a_memory_error(what: str) -> None:
     source = f"""if True:
         from interpool.handler.host import memory
         from interpool.handler.host.memory_brake import MemoryBrake

@@ -64,11 +64,11 @@ def test_an_idle_model_stays_where_it_was_served_last_and_nowhere_else() -> None
     assert plan([free(1, a=9000.0)], {"a": 1}, IDLE_S, PLENTY) == []
 
 
-def test_what_is_loaded_ahead_is_not_dropped_again_while_the_model_is_in_use() -> None:
+def test_a_model_loaded_ahead_is_not_dropped_again_while_it_is_in_use() -> None:
     assert plan([free(1, a=1.0), free(2, a=9000.0)], {"a": 1}, IDLE_S, PLENTY) == []
 
 
-def test_what_a_model_in_use_has_too_much_is_dropped_where_it_is_idle() -> None:
+def test_a_model_in_use_is_dropped_from_idle_interpreters_beyond_its_need() -> None:
     pool = [free(1, a=1.0), free(2, a=2.0), free(3, a=10.0), free(4, a=700.0)]
     assert plan(pool, {"a": 1}, IDLE_S, PLENTY) == [Action(False, 4, "a")]
 
@@ -89,7 +89,7 @@ def test_short_of_memory_the_copy_that_was_idle_longest_goes_and_nothing_is_load
     assert plan([free(1, a=5.0), free(2)], {"a": 2}, IDLE_S, ENOUGH - 0.01) == []
 
 
-def test_a_model_without_workers_is_nobodys_business() -> None:
+def test_a_model_without_workers_is_left_alone() -> None:
     assert plan([free(1, gone=9000.0), free(2, gone=9000.0)], {}, IDLE_S, 0.0) == []
 
 

@@ -50,13 +50,13 @@ def test_a_model_that_has_none_gets_one_more_while_calls_that_last_hold_them_all
         _stats(*STUCK),
         _stats(waiting={"/good": 1}),
     ],
-    ids=["one is short", "one is free", "only its own wait", "nobody waits", "no interpreter"],
+    ids=["one is short", "one is free", "only its own wait", "no request waits", "no interpreter"],
 )
 def test_without_waiting_callers_the_pool_keeps_its_size(stats: Any) -> None:
     assert relieved_size(stats, SIZE, has_memory=lambda: True) == SIZE
 
 
-def test_it_does_not_grow_where_memory_is_short() -> None:
+def test_a_pool_does_not_grow_if_memory_is_short() -> None:
     assert relieved_size(_stats(*STUCK, waiting={"/good": 1}), SIZE, has_memory=lambda: False) == SIZE
 
 
@@ -65,7 +65,7 @@ def test_a_second_model_whose_calls_last_has_the_pool_grow_again() -> None:
     assert relieved_size(stats, SIZE, has_memory=lambda: True) == (2, 4)
 
 
-def test_the_pool_has_its_size_again_once_nobody_waits_and_one_is_free() -> None:
+def test_the_pool_has_its_size_again_once_no_request_waits_and_one_is_free() -> None:
     assert relieved_size(_stats(*STUCK, ("/good", 0.1), most=3), SIZE, has_memory=lambda: True) == (2, 3)
     assert relieved_size(_stats(*STUCK, (None, 0.0), most=3), SIZE, has_memory=lambda: True) == SIZE
 

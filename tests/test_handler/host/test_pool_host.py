@@ -37,11 +37,11 @@ from interpool.handler.worker_token import WorkerToken
 
 
 class _Pool:
-    """Keeps what it is given; a connection ends when told to."""
+    """Keeps what it is given; a connection ends on demand."""
 
     connections: list[dict[str, Any]]
     forgotten: list[str]
-    told: list[str]
+    messages: list[str]
     isolated: list[str]
     retired: int = 0
     sizes: list[tuple[int, int]]
@@ -52,7 +52,7 @@ class _Pool:
         _Pool.sizes = []
         _Pool.connections = []
         _Pool.forgotten = []
-        _Pool.told = []
+        _Pool.messages = []
         _Pool.isolated = []
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class _Pool:
 
     def tell_all(self, module: str, function: str, argument: str) -> None:
         assert (module, function) == ("interpool.handler.backend.service", "end_states")
-        _Pool.told.append(argument)
+        _Pool.messages.append(argument)
 
     def all_instances(self) -> list[Any]:
         return []
@@ -223,7 +223,7 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _serve(runtime: Path, path: Path, model: Path, **fields: str) -> tuple[Shim, socket.socket, WorkerToken]:
-    """A worker that TorchServe has connected to, and what the interpreters are told of it."""
+    """A worker that TorchServe has connected to, and its token."""
     known = len(getattr(_Pool, "connections", []))
     worker = Shim(runtime, f"unix:{path}", model, **fields)
     assert worker.answer() == "ready"
@@ -244,7 +244,7 @@ def test_a_models_state_ends_with_its_last_worker(runtime: Path, model: Path, tm
     assert third_token.state == token.state  # the second lives
     second.peer.close()
     third.peer.close()
-    wait_for(lambda: _Pool.told == [str(token.state)], "the interpreters to be told")
+    wait_for(lambda: _Pool.messages == [str(token.state)], "the interpreters to get the message")
     last, last_stream, last_token = _serve(runtime, tmp_path / ".s3", model)
     assert last_token.state > token.state
     for index in range(4):
@@ -265,7 +265,7 @@ def test_a_worker_with_a_state_of_its_own_shares_it_with_none_and_stays_in_one_i
     assert token.state != other.state
     assert [each["pinned"] for each in _Pool.connections] == [True, True]
     first.peer.close()
-    wait_for(lambda: _Pool.told == [str(token.state)], "the interpreters to be told")
+    wait_for(lambda: _Pool.messages == [str(token.state)], "the interpreters to get the message")
     for index in range(2):
         _Pool.end(index)
     for thing in (stream, other_stream, first, second):
@@ -323,7 +323,7 @@ def test_a_worker_beside_one_of_a_model_that_is_gone_may_answer_first(
         ({"address": "unix:/nowhere/sock"}, "cannot listen on"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_the_reason(
+def test_a_model_that_cannot_be_served_is_refused_with_the_reason(
     runtime: Path, model: Path, tmp_path: Path, fields: dict[str, str], words: str
 ) -> None:
     worker = Shim(runtime, f"unix:{tmp_path}/.s", model, **({} if "address" in fields else fields))

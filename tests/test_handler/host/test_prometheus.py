@@ -69,7 +69,7 @@ def test_a_pool_is_exported_with_its_models() -> None:
         assert line in lines
 
 
-def test_what_the_direct_address_answered_is_exported() -> None:
+def test_answers_of_the_direct_address_are_exported() -> None:
     traffic = Traffic()
     for status, seconds in ((200, 0.002), (200, 0.004), (503, 100.0)):
         traffic.note(status, seconds)
@@ -89,7 +89,7 @@ def test_what_the_direct_address_answered_is_exported() -> None:
     assert "interpool_direct_requests_total{" not in _text(pool())
 
 
-def test_what_is_retired_or_fails_is_counted() -> None:
+def test_retirements_and_failures_are_counted() -> None:
     dead = [interpreter(1, "retired"), interpreter(2)]
     text = _text(pool(stats={"interpreters": dead, "failed_starts": 3}, workers=[worker(started=False)]))
     assert 'interpool_interpreter_retirements_total{pool="default",server="127.0.0.1:8080"} 1.0' in text
@@ -129,7 +129,7 @@ def test_scrapes_are_answered_until_the_server_is_gone(monkeypatch: pytest.Monke
         wait_for(lambda: not thread.is_alive(), "the exporter's end")
 
 
-def test_a_client_that_says_nothing_keeps_nobody_waiting() -> None:
+def test_a_client_that_says_nothing_keeps_no_other_waiting() -> None:
     ended = threading.Event()
     with listen("127.0.0.1:0") as listener:
         thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
@@ -142,7 +142,9 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting() -> None:
         thread.join(60)
 
 
-def test_it_follows_the_torchserve_that_its_starter_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exporter_follows_the_torchserve_that_its_starter_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with subprocess.Popen(["true"]) as starter, _sleeping() as server:
         monkeypatch.setattr(
             prometheus, "running_frontend", lambda: server.pid if server.poll() is None else None
@@ -173,7 +175,7 @@ def test_addresses_are_a_host_and_a_port(address: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["9191", "host:port", "", "127.0.0.1:99999", "no.such.host.invalid:1"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_a_text_that_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(SettingsError, match=r"an address for metrics is|cannot be served at"):
         listen(address)
 
@@ -183,7 +185,7 @@ def _address(listener: socket.socket) -> str:
     return f"{host}:{port}"
 
 
-def test_what_another_servers_exporter_answers_is_left_to_it(
+def test_an_address_that_another_servers_exporter_has_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path))  # without hosts

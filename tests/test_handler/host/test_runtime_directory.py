@@ -58,7 +58,7 @@ def test_directories_of_servers_that_are_gone_are_removed(
     assert sorted(tmp_path.iterdir()) == sorted([live, other])
 
 
-def test_what_is_held_stays_under_whatever_process_id(tmp_path: Path) -> None:
+def test_a_directory_that_is_held_stays_under_any_process_id(tmp_path: Path) -> None:
     """A host may outlive its server for a moment, and its name say a process that is gone."""
     system = shim.system_key()
     for name in (f"{2**22 + 1}-5-{system}-p", f"{2**22 + 1}-5-00000000.1-p", f"{2**22 + 1}-5-p"):
@@ -69,7 +69,7 @@ def test_what_is_held_stays_under_whatever_process_id(tmp_path: Path) -> None:
         _assert_stays_until_closed(directory, held)
 
 
-def test_one_in_which_a_host_is_being_started_stays(tmp_path: Path) -> None:
+def test_a_directory_in_which_a_host_is_being_started_stays(tmp_path: Path) -> None:
     directory = tmp_path / f"{2**22 + 1}-5-{shim.system_key()}-p"
     _assert_stays_until_closed(directory, shim.lock(str(directory)))
 
@@ -82,7 +82,7 @@ def _assert_stays_until_closed(directory: Path, descriptor: int) -> None:
     assert not directory.exists()
 
 
-def test_one_of_another_system_stays_for_a_day(tmp_path: Path) -> None:
+def test_a_directory_of_another_system_stays_for_a_day(tmp_path: Path) -> None:
     """Its host may have died, and its server be about to start the next one."""
     directory = tmp_path / f"{2**22 + 1}-5-00000000.1-p"
     directory.mkdir()

@@ -43,13 +43,17 @@ def test_a_worker_that_failed_is_awaited_and_one_that_torchserve_ended_is_not(wh
     assert model.describe()["workers_awaited"] == 0
 
 
-def test_nobody_is_awaited_and_no_failure_counts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_worker_is_awaited_and_no_failure_counts_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ServedModel("m/1.0")
     model.worker_ended("unix:/1", End.LOAD_FAILED)
     model.note(Report("load_failed", 7, 1, 0.1, "no memory"))
     monkeypatch.setattr(served_models, "RESTART_S", 0.0)
-    told = model.describe()
-    assert (told["workers_awaited"], told["failed_lately"], told["reason"]) == (0, False, "no memory")
+    described = model.describe()
+    assert (described["workers_awaited"], described["failed_lately"], described["reason"]) == (
+        0,
+        False,
+        "no memory",
+    )
 
 
 def test_a_load_that_succeeds_ends_what_one_that_failed_said() -> None:

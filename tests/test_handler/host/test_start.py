@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 
-def test_what_is_imported_before_the_first_interpreter_starts_is_little() -> None:
+def test_little_is_imported_before_the_first_interpreter_starts() -> None:
     """Every millisecond there is one of the first model's first answer."""
     source = "import sys, interpool.handler.host.start; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ def test_interpreters_are_counted_by_what_they_are() -> None:
     ) in text
 
 
-def test_a_model_with_interpreters_of_its_own_is_told_of_with_the_reason() -> None:
+def test_status_shows_a_model_with_interpreters_of_its_own_and_the_reason() -> None:
     served = {"/m": pool_states.model(traces="it has replaced torch.relu")}
     pool = _pool(models=["/m"], workers=[pool_states.worker()], served=served)
     pool["interpreters"]["interpreters"] += [pool_states.interpreter(i, owner="/m") for i in (6, 7)]

@@ -20,7 +20,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survival, "PAUSES_S", (0.0, 0.0))
 
 
-def test_what_fails_again_and_again_is_told_once_and_ends_the_host(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_fails_again_and_again_is_logged_once_and_ends_the_host(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     steps = Survival()
     for _ in range(survival.MOST_FAILED_TURNS - 1):
         assert steps.attempt(_fail, "it failed") is not None
@@ -31,7 +33,7 @@ def test_what_fails_again_and_again_is_told_once_and_ends_the_host(caplog: pytes
     assert caplog.messages == ["it failed"]
 
 
-def test_what_cannot_heal_ends_the_host_at_once() -> None:
+def test_a_fault_that_stays_ends_the_host_at_once() -> None:
     steps = Survival()
     steps.attempt(lambda: os.close(os.open("/dev/null", os.O_RDONLY) + 1000), "it failed")
     assert steps.end_turn().startswith("it failed: Bad file descriptor")

@@ -18,7 +18,9 @@ from interpool.handler.host.worker import Worker
     ("config", "seconds"),
     [("startupTimeout: 300", 300), ("minWorkers: 1", LOAD_LIMIT_S), ("interpool: {", LOAD_LIMIT_S)],
 )
-def test_its_load_may_take_as_long_as_torchserve_waits(tmp_path: Path, config: str, seconds: float) -> None:
+def test_a_workers_load_may_take_as_long_as_torchserve_waits(
+    tmp_path: Path, config: str, seconds: float
+) -> None:
     (tmp_path / "config.yaml").write_text(config)
     extracted(tmp_path, handler="handler.py", configFile="config.yaml")
     shim, peer = socket.socketpair()

@@ -69,7 +69,7 @@ def test_a_hermetic_archive_is_left_to_the_load_which_checks_it(
         assert archive.name == "unsigned"
 
 
-def test_what_a_killed_server_had_extracted_goes_at_the_next_start(
+def test_files_that_a_killed_server_had_extracted_go_at_the_next_start(
     ordinary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "temporary"

@@ -87,7 +87,7 @@ class TestS3:
         assert content(f"s3://{BUCKET}/price-1.mar") == CONTENT
 
     @pytest.mark.parametrize("path", [f"{BUCKET}/absent.mar", "absent/price-1.mar"])
-    def test_what_is_absent_is_named(self, path: str) -> None:
+    def test_an_absent_file_is_named(self, path: str) -> None:
         with pytest.raises(ServeError, match=rf"^s3://{path} cannot be fetched: FileNotFoundError: "):
             content(f"s3://{path}")
 

@@ -48,7 +48,7 @@ def test_a_pipe_is_refused_and_not_waited_for(manager: InterpreterManager, tmp_p
         os.close(os.open(tmp_path / "pipe.pt", os.O_RDWR | os.O_NONBLOCK))  # wakes the waiting reader
 
 
-def test_what_is_no_file_or_no_zip_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_or_no_zip_is_refused(manager: InterpreterManager, tmp_path: Path) -> None:
     (tmp_path / "noise.pt").write_bytes(bytes(range(256)) * 1000)
     assert "not a zip" in refused(manager, tmp_path / "noise.pt")
     assert "No such file" in refused(manager, tmp_path / "missing.pt")

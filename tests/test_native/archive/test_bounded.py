@@ -61,7 +61,7 @@ def test_json_is_bounded_too(tmp_path: Path) -> None:
             read_json(file)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_reader_does_not_wait_for_a_path_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(OutOfBounds, match="no regular file"):

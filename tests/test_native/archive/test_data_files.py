@@ -367,9 +367,7 @@ def test_a_name_that_cannot_be_a_data_files_is_refused(
         open_archive(path)
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_left(
-    archive: Archive, open_archive: Open, scratch: Path
-) -> None:
+def test_a_full_disk_raises_and_leaves_no_files(archive: Archive, open_archive: Open, scratch: Path) -> None:
     path = archive({**FILES, "data_model/ops.so": b"library"})
     importer = open_archive(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

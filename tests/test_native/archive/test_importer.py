@@ -112,7 +112,7 @@ BY_MODULE = """
 """
 
 
-def test_what_looks_its_own_module_up_finds_it(open_archive: Open) -> None:
+def test_code_that_looks_up_its_own_module_finds_it(open_archive: Open) -> None:
     importer = open_archive({"pkg/main.py": BY_MODULE})
     facts = made(importer).facts()
     assert facts == {**dict.fromkeys(facts, True), "fields": ["size"]}
@@ -202,7 +202,7 @@ def test_module_that_another_thread_imports_is_waited_for(open_archive: Open) ->
     assert made(importer).together() == [1] * 4
 
 
-# Where the archive is made, nobody else imports it.
+# While the archive is made, no other code imports it.
 MEETS = """
     from pkg.meeting import both
     if __name__.startswith("<torch_package_"):
@@ -315,8 +315,8 @@ def test_import_module_finds_the_archives_modules_and_others_where_they_are(by_n
         by_name.missing()
 
 
-def test_what_a_librarys_c_code_imports_need_not_be_in_the_archive(open_archive: Open) -> None:
-    """Such as numpy's import of os, in the name of whoever called it."""
+def test_imports_of_a_librarys_c_code_need_not_be_in_the_archive(open_archive: Open) -> None:
+    """Such as numpy's import of os, in the name of the code that called it."""
     source = r"""
         import pickle
         class Make:
@@ -339,11 +339,11 @@ def test_packages_in_a_package_are_walked_too(by_name: Any) -> None:
     assert by_name.walked() == [inside, [], True]
 
 
-def test_find_spec_tells_what_the_archive_holds(by_name: Any) -> None:
+def test_find_spec_finds_what_the_archive_holds(by_name: Any) -> None:
     assert by_name.specs() == [True, False, False, True, False, "pkg.deep"]
 
 
-def test_importlib_of_everybody_else_stays_as_it_was(by_name: Any) -> None:
+def test_importlib_of_other_code_stays_as_it_was(by_name: Any) -> None:
     by_name.modules()
     with pytest.raises(ModuleNotFoundError):
         __import__("importlib").import_module("pkg.deep.other")

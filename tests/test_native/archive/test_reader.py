@@ -86,7 +86,7 @@ def assert_refused_or_read_alike(data: bytes, expected: dict[str, bytes] | None 
         assert found == expected
 
 
-def test_what_torch_writes_is_read_as_it_and_zipfile_read_it(real: bytes) -> None:
+def test_archives_that_torch_writes_are_read_as_torch_and_zipfile_read_them(real: bytes) -> None:
     found = read(real)
     assert found == as_zipfile_reads(real) == as_torch_reads(real)
     assert "interpool-archive/manifest.json" in found

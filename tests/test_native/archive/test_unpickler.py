@@ -124,14 +124,14 @@ def through_a_package(path: Path, value: object, protocol: int = 3) -> Any:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_models_hold_is_itself_again(tmp_path: Path, name: str) -> None:
+def test_values_that_models_hold_are_equal_after_a_package(tmp_path: Path, name: str) -> None:
     assert repr(through_a_package(tmp_path / "m.pt", KEPT[name])) == repr(KEPT[name])
     if name != "unbound methods":
         assert repr(through_a_package(tmp_path / "m.pt", KEPT[name], 4)) == repr(KEPT[name])
 
 
 @pytest.mark.parametrize("name", [*MADE, "optimizer"])
-def test_what_models_are_made_of_loads(tmp_path: Path, name: str) -> None:
+def test_objects_that_models_are_made_of_load(tmp_path: Path, name: str) -> None:
     # The first optimizer imports torch's compiler, which takes seconds.
     value = MADE[name] if name in MADE else torch.optim.AdamW(linear.parameters())
     found = through_a_package(tmp_path / "m.pt", value)
@@ -202,7 +202,7 @@ def test_the_globals_of_a_pickle_are_those_that_loading_asks_for(tmp_path: Path)
 @pytest.mark.parametrize(
     "data", [b"", b"PK\3\4 is no pickle", b"\x80\x04cos\nsystem\n", b"\x80\x04\x82\x01."]
 )
-def test_what_is_no_pickle_has_no_globals(data: bytes) -> None:
+def test_a_file_that_is_no_pickle_has_no_globals(data: bytes) -> None:
     assert globals_of(data) == set()
 
 

@@ -128,7 +128,7 @@ def machine(bundle: Path, figure2: Path, tmp_path_factory: pytest.TempPathFactor
     return there
 
 
-def test_it_answers_as_plain_torch_does(machine: Machine, tmp_path: Path) -> None:
+def test_a_program_with_a_bundle_answers_as_plain_torch_does(machine: Machine, tmp_path: Path) -> None:
     source = """
     import numpy, torch
 
@@ -187,8 +187,8 @@ assert not outside, outside
 """,
     "torch's lean imports, from the first interpreter on": """
 import sys
-late = sum(type(module).__name__ == "_DeferredModule" for module in list(sys.modules.values()))
-assert late > 300, late
+deferred = sum(type(module).__name__ == "_DeferredModule" for module in list(sys.modules.values()))
+assert deferred > 300, deferred
 """,
     "what a lean import of torch leaves for later": """
 assert torch.nn.functional.celu(torch.ones(2, 3, device="meta")).shape == (2, 3)
@@ -232,18 +232,18 @@ def test_several_processes_use_it_at_once(machine: Machine, tmp_path: Path) -> N
         subprocess.Popen(command, env={}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    told = [process.communicate(timeout=300) for process in running]
-    assert told == [("1\n1\nPython 3\n", "")] * 2
+    outputs = [process.communicate(timeout=300) for process in running]
+    assert outputs == [("1\n1\nPython 3\n", "")] * 2
 
 
-def test_nothing_in_it_names_a_place_outside(bundle: Path) -> None:
+def test_a_bundle_names_no_place_outside_of_it(bundle: Path) -> None:
     lines = (bundle / "prepared.txt").read_text().splitlines()
     fields = [field for line in lines for field in line.split("\t")]
     assert [field for field in fields if field.startswith("/") or ".." in field] == []
     for path in sorted(bundle.rglob("*")):
         assert not path.is_symlink()
         if not path.is_file() or path.is_relative_to(bundle / "copies/files"):
-            continue  # what slots' copies were made from, which nobody loads
+            continue  # what slots' copies were made from, which no program loads
         with open(path, "rb") as file:
             is_elf = file.read(4) == b"\x7fELF"
         if is_elf and ".so" in path.name:
@@ -261,12 +261,12 @@ def test_nothing_in_it_names_a_place_outside(bundle: Path) -> None:
 
 
 def test_a_bundle_lists_its_contents(bundle: Path) -> None:
-    told = json.loads((bundle / "contents.json").read_text())
-    assert told["interpreters"] == 2
-    assert told["distributions"]["torch"] == torch.__version__
-    assert {"numpy", "pyyaml", "sympy"} <= told["distributions"].keys()
-    (ffi,) = [name for name in told["libraries_of_the_system"] if name.startswith("libffi")]
-    (text,) = told["libraries_of_the_system"][ffi]
+    parts = json.loads((bundle / "contents.json").read_text())
+    assert parts["interpreters"] == 2
+    assert parts["distributions"]["torch"] == torch.__version__
+    assert {"numpy", "pyyaml", "sympy"} <= parts["distributions"].keys()
+    (ffi,) = [name for name in parts["libraries_of_the_system"] if name.startswith("libffi")]
+    (text,) = parts["libraries_of_the_system"][ffi]
     assert "Anthony Green" in (bundle / text).read_text()
     assert "PYTHON SOFTWARE FOUNDATION" in (bundle / "licenses/python.txt").read_text()
     for name in ("torch", "numpy", "interpool"):
@@ -283,7 +283,7 @@ def test_a_bundle_of_another_interpool_is_refused(bundle: Path, figure2: Path, t
     assert f"{tmp_path}/prepared.txt was made by interpool 0.0.7, and this program has loaded" in done.stderr
 
 
-def test_a_program_with_another_torch_than_the_bundles_is_told_so(bundle: Path, figure2: Path) -> None:
+def test_a_bundle_refuses_a_program_that_has_loaded_another_torch(bundle: Path, figure2: Path) -> None:
     other = Path(torch.__file__).parent / "lib"
     libraries = f"{bundle / 'lib'}:{other}"
     done = run(figure2, "m.pt", "1", "1", LD_LIBRARY_PATH=libraries)
@@ -291,7 +291,9 @@ def test_a_program_with_another_torch_than_the_bundles_is_told_so(bundle: Path, 
     assert f"this program has loaded {other}/libc10.so, and what was prepared is for {bundle}" in done.stderr
 
 
-def test_a_bundle_that_lacks_a_file_is_told_of(bundle: Path, figure2: Path, tmp_path: Path) -> None:
+def test_a_bundle_that_lacks_a_file_is_refused_with_its_folder(
+    bundle: Path, figure2: Path, tmp_path: Path
+) -> None:
     shutil.copyfile(bundle / "prepared.txt", tmp_path / "prepared.txt")
     libraries = f"{bundle / 'lib'}:{Layout(bundle).torch_libraries}"
     done = run(figure2, "m.pt", "1", "1", INTERPOOL_PREPARED=str(tmp_path), LD_LIBRARY_PATH=libraries)

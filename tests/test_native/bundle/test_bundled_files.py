@@ -55,7 +55,7 @@ def test_a_module_brings_its_distribution_with_its_license(site: Path) -> None:
     assert choose(["bundled_one.part"]).versions == {"bundled-one": "1.0"}
 
 
-def test_what_it_requires_comes_along_and_what_that_requires(site: Path) -> None:
+def test_a_distribution_brings_its_requirements_and_theirs(site: Path) -> None:
     install(site, "bundled-one", {"bundled_one.py": ""}, "Bundled_Two[fast]>=1", 'absent; extra == "more"')
     others = 'bundled-three; extra == "fast"', "not-installed", "invalid>=1.0.*"
     install(site, "bundled-two", {"bundled_two.py": ""}, *others)

@@ -17,7 +17,7 @@ from interpool.native.bundle.bytecode import pyc_of
 SOURCE = "def outer():\n    def inner():\n        return 42\n    return inner()\n"
 
 
-def test_it_is_taken_whatever_time_its_source_was_copied_at(tmp_path: Path) -> None:
+def test_python_takes_it_if_its_source_has_another_time(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text(SOURCE)
     cached = Path(importlib.util.cache_from_source(str(source)))
@@ -49,7 +49,7 @@ def test_pythons_own_compiled_file_is_taken_only_while_it_is_up_to_date(tmp_path
 
 
 @pytest.mark.parametrize("text", [b"print 'Python 2'\n", b"\xff\xfe", b"a = 1\0"])
-def test_what_is_no_python_is_left_uncompiled(tmp_path: Path, text: bytes) -> None:
+def test_a_file_that_is_no_python_is_left_uncompiled(tmp_path: Path, text: bytes) -> None:
     source = tmp_path / "module.py"
     source.write_bytes(text)
     assert pyc_of(source, "module.py") is None

@@ -69,7 +69,7 @@ def tree(tmp_path: Path) -> Tree:
     return made
 
 
-def test_what_was_the_systems_comes_with_all_that_it_needs(tree: Tree) -> None:
+def test_a_library_of_the_system_comes_with_all_that_it_needs(tree: Tree) -> None:
     inner = build(tree.system / "libinner.so.3")
     outer = build(tree.system / "libouter.so", str(inner), f"-Wl,-rpath,{tree.system}")
     extension = build(tree.system / "ext.so", str(outer), f"-Wl,-rpath,{tree.system}")
@@ -77,9 +77,9 @@ def test_what_was_the_systems_comes_with_all_that_it_needs(tree: Tree) -> None:
     assert list(tree.bring()) == ["libinner.so.3", "libouter.so"]
     assert strings(final, DT_RUNPATH) == ["$ORIGIN/../lib"]
     assert strings(tree.beside / "libouter.so", DT_RUNPATH) == ["$ORIGIN"]
-    told = tree.loads(final)
-    assert "not found" not in told
-    assert "moved/python/packages/../lib/libouter.so" in told
+    output = tree.loads(final)
+    assert "not found" not in output
+    assert "moved/python/packages/../lib/libouter.so" in output
 
 
 def test_a_wheels_own_searches_stay_and_lead_nowhere_else(tree: Tree) -> None:

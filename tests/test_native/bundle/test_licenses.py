@@ -1,4 +1,4 @@
-"""Licenses of the system's libraries, from whoever has installed them."""
+"""A bundle finds the licenses of the system's libraries in the packages that installed them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from interpool.native.errors import ProvisioningError
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_what_is_there_already_is_not_replaced(tmp_path: Path, kind: str) -> None:
+def test_an_existing_bundle_is_not_replaced(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "bundle"
     if kind == "file":
         target.touch()

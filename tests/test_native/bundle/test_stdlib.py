@@ -48,12 +48,12 @@ def test_modules_are_imported_from_it(archive: Path) -> None:
         "zoneinfo",
     ]
     code = "".join(f"import {name}\n" for name in names)
-    told = run(archive, f"{code}print(*(sys.modules[name].__file__ for name in {names}), sep='\\n')")
-    assert all(line.startswith(f"{archive}/") for line in told.splitlines())
-    assert len(told.splitlines()) == len(names)
+    output = run(archive, f"{code}print(*(sys.modules[name].__file__ for name in {names}), sep='\\n')")
+    assert all(line.startswith(f"{archive}/") for line in output.splitlines())
+    assert len(output.splitlines()) == len(names)
 
 
-def test_what_configured_python_follows_the_prefix(archive: Path) -> None:
+def test_the_configuration_of_python_follows_the_prefix(archive: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         sysconfig.get_config_vars()
         # The one that this Python uses; Debian has more.
@@ -61,10 +61,10 @@ def test_what_configured_python_follows_the_prefix(archive: Path) -> None:
         code = marshal.loads(file.read(name)[16:])
     names: dict[str, dict[str, object]] = {}
     exec(code, names)
-    told = names["build_time_vars"]
-    assert told["prefix"] == sys.prefix
-    assert told["VERSION"] == sysconfig.get_config_var("VERSION")
-    assert isinstance(told["SIZEOF_LONG"], int)
+    variables = names["build_time_vars"]
+    assert variables["prefix"] == sys.prefix
+    assert variables["VERSION"] == sysconfig.get_config_var("VERSION")
+    assert isinstance(variables["SIZEOF_LONG"], int)
 
 
 def test_extension_modules_come_but_for_tests_and_what_brings_the_gpl(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_this_machine_is_able() -> None:
     assert [check for check in answers if not check.ok or check.hint or not check.detail] == []
 
 
-def test_a_static_python_is_told_where_to_get_libpython(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_where_a_static_python_gets_libpython(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision.environment, "_libpython_candidates", list)
     with pytest.raises(ProvisioningError, match=r"INTERPOOL_LIBPYTHON"):
         provision.libpython_path()
@@ -115,7 +115,7 @@ def another_release(path: Path) -> str:
 @pytest.mark.parametrize(
     "make", [no_file, an_empty_file, cut_off, a_program, another_library, another_release]
 )
-def test_what_is_named_is_held_to_what_the_search_holds_to(
+def test_a_named_libpython_is_checked_like_one_that_the_search_finds(
     make: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = tmp_path / "libpython.so"
@@ -158,7 +158,7 @@ def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch)
     assert ok or requirements.pip_install("torch") in found.hint
 
 
-def test_a_free_threaded_python_is_refused_whatever_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_refuses_a_free_threaded_python_of_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = sysconfig.get_config_var
     monkeypatch.setattr(sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED" or asked(name))
     found = answer("CPython")
@@ -201,7 +201,7 @@ unsigned long interpool_torch_symbol_problems(void (*report)(const char*)) {
 """
 
 
-def test_every_symbol_that_cpp_misses_is_told_with_them(
+def test_doctor_names_every_symbol_that_cpp_misses_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "other_torch.c"
@@ -216,14 +216,14 @@ def test_every_symbol_that_cpp_misses_is_told_with_them(
     ]
 
 
-def test_an_interposer_that_cannot_be_loaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_an_interposer_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "interposer_path", lambda: Path("/nowhere/lib.so"))
     found = answer("private names")
     assert not found.ok
     assert found.detail.startswith("interpool's own library cannot be loaded: /nowhere/lib.so")
 
 
-def test_an_unusable_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_an_unusable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("INTERPOOL_CACHE", str(tmp_path / "file/cache"))
     found = answer("cache")

@@ -67,7 +67,7 @@ def function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 @pytest.mark.long
-def test_the_command_tells_what_computes_and_what_crashes_only_when_it_is_used(
+def test_the_command_shows_what_computes_and_what_crashes_only_in_use(
     function: Callable[[str], str], tmp_path: Path
 ) -> None:
     good, bad = function("adding"), function("crashing")
@@ -94,7 +94,9 @@ def test_the_command_tells_what_computes_and_what_crashes_only_when_it_is_used(
         ("json:no_such_function", Status.MISSING, "AttributeError: module 'json' has no attribute"),
     ],
 )
-def test_what_an_ordinary_python_does_not_find_is_missing(call: str, status: Status, failure: str) -> None:
+def test_a_module_that_an_ordinary_python_does_not_find_is_missing(
+    call: str, status: Status, failure: str
+) -> None:
     verdict = try_call(call)
     assert verdict.status is status
     assert verdict.failure.startswith(failure)

@@ -45,7 +45,7 @@ class Case:
         stage: where it is refused.
         rule: by which rule.
         build: from a good archive to its bytes.
-        error: the refusal's class, where it is not the stage's own.
+        error: the refusal's class, if it is not the stage's own.
     """
 
     name: str

@@ -99,7 +99,7 @@ MANIFEST_CASES = [
     Case("data that is not there", "be looked for on the server", "manifest", "data",
          _says(data=["../../etc/passwd"])),
     Case("global that is none", "match more than one name", "manifest", "globals", _says(globals=["os.*:*"])),
-    Case("extern that the manifest hides", "have a module that nobody was told of", "manifest", "externs",
+    Case("extern that the manifest hides", "have a module that no manifest lists", "manifest", "externs",
          _hidden_extern),
     Case("module without its source", "be looked for on the server", "manifest", "modules", _without_source),
     Case("member that the manifest hides", "have a member that no digest covers", "manifest", "files",

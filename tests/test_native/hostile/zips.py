@@ -16,7 +16,7 @@ class Member:
     """One member. What is not given is as it should be.
 
     ``local`` and ``central`` replace single fields of the two headers: name, needed, flags,
-    method, crc, packed_size, size, extra, and in the central one comment, disk, attributes,
+    method, crc, packed_size, size, extra. The central one also has comment, disk, attributes,
     offset.
     """
 

@@ -1,4 +1,4 @@
-"""Each interpreter hears of its children's ends, whoever set a handler of SIGCHLD last."""
+"""Each interpreter learns of its children's ends, even if another one set a handler of SIGCHLD last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA in interpreters, as far as it goes without a device: as in plain Python, and nobody else's trouble.
+"""CUDA in interpreters, as far as it goes without a device: as in plain Python, and no trouble to others.
 
 It holds for builds of torch with CUDA and without.
 """
@@ -121,8 +121,8 @@ def on_thread(expressions):
             lambda: here["outcomes"](ASKED),  # the host, meanwhile
             lambda: [codes[2].call("work") for _ in range(50)],  # one that asks for nothing of the kind
         ]
-        *told, undisturbed = together(asks)
-        assert told == [expected] * 3
+        *refusals, undisturbed = together(asks)
+        assert refusals == [expected] * 3
         assert undisturbed == [(6.0, "cpu")] * 50
         assert [code.call("work") for code in codes] == [(6.0, "cpu")] * 3
 

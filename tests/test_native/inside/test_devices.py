@@ -52,7 +52,7 @@ def test_all_interpreters_at_once_compute_what_plain_python_does_on_the_cpu(
         torch.testing.assert_close(torch.tensor(each), expected, rtol=2e-3, atol=2e-3)
 
 
-def test_a_generator_of_ones_own_draws_the_same_numbers_whatever_others_draw(
+def test_a_generator_of_ones_own_draws_the_same_numbers_beside_others(
     manager: InterpreterManager, device: str
 ) -> None:
     seeds = [7, 7, 8, 9]
@@ -84,7 +84,9 @@ def test_weights_that_one_puts_on_the_device_are_there_once_for_all(
         del pairs, copies, model, moved
 
 
-def test_what_one_writes_others_see_and_the_last_frees(manager: InterpreterManager, device: str) -> None:
+def test_interpreters_see_each_others_writes_and_the_last_frees_the_memory(
+    manager: InterpreterManager, device: str
+) -> None:
     count = 1 << 20
     allocated = torch.cuda.memory_allocated if device == "cuda" else lambda: 0
     with every_interpreter(manager, 3) as (one, other, third):
@@ -161,7 +163,7 @@ def test_an_archive_whose_weights_were_packed_on_the_gpu_is_loaded_there(
 
 
 @needs_a_gpu
-def test_each_has_streams_and_pinned_memory_of_its_own(manager: InterpreterManager) -> None:
+def test_each_interpreter_has_streams_and_pinned_memory_of_its_own(manager: InterpreterManager) -> None:
     with every_interpreter(manager) as (*streams, copier):
         works = [partial(guest(session, "on_a_stream"), "cuda", 200) for session in streams]
         assert together([*works, partial(guest(copier, "pinned"), "cuda", 50)]) == [True] * 4
@@ -177,7 +179,9 @@ def test_a_graph_is_captured_and_replayed_while_others_run(manager: InterpreterM
 
 
 @needs_a_gpu
-def test_who_asks_for_too_much_memory_is_refused_alone_and_it_comes_back(manager: InterpreterManager) -> None:
+def test_an_interpreter_that_asks_for_too_much_memory_is_refused_alone_and_gives_it_back(
+    manager: InterpreterManager,
+) -> None:
     free, _total = torch.cuda.mem_get_info()
     ended = threading.Event()
     with every_interpreter(manager, 3) as (greedy, *others):
@@ -220,7 +224,7 @@ with InterpreterManager(4) as pool, every_interpreter(pool) as sessions:
 
 
 @needs_a_gpu
-def test_all_may_begin_with_linear_algebra_at_once() -> None:
+def test_all_interpreters_may_begin_with_linear_algebra_at_once() -> None:
     """Threads of a plain Python may not: torch loads it for the first, and refuses the others."""
     assert_clean(run_program(LINEAR_ALGEBRA))
 

@@ -8,7 +8,7 @@ from interpool_testing import printed
 pytestmark = pytest.mark.long
 
 
-def test_what_one_sets_processes_that_it_starts_have_and_what_it_removes_they_have_not() -> None:
+def test_processes_that_an_interpreter_starts_have_its_own_variables_only() -> None:
     said = printed("""
         import os
         from interpool import InterpreterManager

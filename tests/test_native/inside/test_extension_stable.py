@@ -56,7 +56,7 @@ def test_operators_work_in_every_interpreter_at_once_and_in_the_host_afterwards(
     with every_interpreter(manager) as sessions:
         codes = [Code(session, USE) for session in sessions]
         together([lambda code=code: code.call("use", path, namespace) for code in codes])  # type: ignore[misc]
-        # The kernel is whichever copy's came first.
+        # The kernel is that of the copy that came first.
         counts = [getattr(torch.ops, namespace).called()]
         counts += [code.call("use", path, namespace) for code in codes]
     assert counts == [50 * (len(codes) + i) for i in range(len(codes) + 1)]

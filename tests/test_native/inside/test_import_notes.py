@@ -1,4 +1,4 @@
-"""What one process's full import of torch told serves the next: never where it could be wrong."""
+"""A note about one process's full import of torch serves the next, and is ignored if it could be wrong."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def notes(noted: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def first_interpreter(code: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process whose first interpreter says how much is late, and then runs the code."""
+    """A process whose first interpreter says how much is deferred, and then runs the code."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
@@ -52,7 +52,7 @@ def first_interpreter(code: str = "", **environment: str) -> subprocess.Complete
             f"""
             from interpool.native import InterpreterManager
             with InterpreterManager(1) as pool, pool.acquire_session() as session:
-                print(session.global_("namespaces", "late")().to_value(), flush=True)
+                print(session.global_("namespaces", "deferred")().to_value(), flush=True)
                 session.global_("builtins", "exec")({code!r}, session.global_("builtins", "dict")())
             """
         )
@@ -90,7 +90,7 @@ def test_a_lean_first_interpreter_leaves_the_process_as_a_full_one_does(
 
 
 @pytest.mark.usefixtures("notes")
-def test_what_a_lean_first_interpreter_left_out_is_registered_when_it_is_called() -> None:
+def test_a_kernel_that_a_lean_first_interpreter_left_out_is_registered_when_it_is_called() -> None:
     assert is_lean(
         first_interpreter(
             """
@@ -119,7 +119,7 @@ def test_a_host_with_torch_of_its_own_takes_a_note_before_and_after() -> None:
             assert ask() == (2,)
             assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]
             with pools[0], pools[0].acquire_session() as session:
-                assert session.global_("namespaces", "late")().to_value() > 300
+                assert session.global_("namespaces", "deferred")().to_value() > 300
                 names = session.global_("builtins", "dict")()
                 session.global_("builtins", "exec")(
                     "import torch; assert torch.ops.prims.clone(torch.ones(2)).tolist() == [1, 1]", names
@@ -137,9 +137,9 @@ def test_a_note_that_is_not_whole_or_not_true_any_more_does_no_harm(notes: Path,
     if damage == "cut":
         note.write_text(note.read_text()[:-1000])
     elif damage == "registrations":
-        told = json.loads(kept["note"])
-        told["registered"] += "nonsense\n"
-        note.write_text(json.dumps({**kept, "note": json.dumps(told)}))
+        content = json.loads(kept["note"])
+        content["registered"] += "nonsense\n"
+        note.write_text(json.dumps({**kept, "note": json.dumps(content)}))
         done = first_interpreter()  # nothing that interpool has written: said, and not met again
         assert done.returncode != 0
         assert "a note that is damaged at: nonsense" in done.stderr
@@ -160,8 +160,8 @@ def test_an_import_that_would_find_a_module_now_is_made_in_full(
     with import_notes.watch() as seen, pytest.raises(ImportError):
         import interpool_that_is_not_there  # noqa: F401
     assert "interpool_that_is_not_there" in seen.missing
-    import_notes.write(str(folder), "told", seen)
-    assert import_notes.read(str(folder)) == "told"
+    import_notes.write(str(folder), "content", seen)
+    assert import_notes.read(str(folder)) == "content"
     (modules / "interpool_that_is_not_there.py").touch()
     sys.path_importer_cache.pop(str(modules), None)
     assert import_notes.read(str(folder)) == ""
@@ -176,10 +176,10 @@ def test_a_file_of_an_import_that_has_changed_ends_its_note(
     try:
         with import_notes.watch() as seen:
             import interpool_of_this_test  # type: ignore[import-not-found]  # noqa: F401
-        import_notes.write(str(folder), "told", seen)
+        import_notes.write(str(folder), "content", seen)
     finally:
         sys.modules.pop("interpool_of_this_test", None)
-    assert import_notes.read(str(folder)) == "told"
+    assert import_notes.read(str(folder)) == "content"
     os.utime(module, (1, 1))
     assert import_notes.read(str(folder)) == ""
     module.unlink()
@@ -213,8 +213,8 @@ def test_a_note_moves_with_the_folder_around_it(tmp_path: Path, monkeypatch: pyt
     os.utime(moved / "m" / "interpool_of_this_test.py", (1, 1))
     assert import_notes.read(str(moved / "imports")) == ""  # found by another search path
     monkeypatch.syspath_prepend(str(moved / "m"))
-    told = json.loads(import_notes.read(str(moved / "imports")))
-    assert told == [
+    content = json.loads(import_notes.read(str(moved / "imports")))
+    assert content == [
         f"{moved}/torch.py",
         "/torch.py",
         f"at {moved}/torch.py:1",

@@ -85,7 +85,7 @@ def _noted(session: InterpreterSession, folder: Path, handler: str, present: boo
         ("import loads\nloads.load()\nimport reads", "reads"),
     ],
 )
-def test_what_a_library_reads_of_the_models_is_noted(
+def test_a_librarys_reads_of_the_models_modules_are_noted(
     session: InterpreterSession,
     tmp_path: Path,
     handler: str,
@@ -130,7 +130,7 @@ def test_a_variable_that_is_there_or_that_a_library_removes_is_not(
         "import sets\ndel os.environ['VARIABLE']\nimport reads",
     ],
 )
-def test_what_libraries_read_of_their_own_is_not(
+def test_libraries_reads_of_their_own_modules_are_not_noted(
     session: InterpreterSession, tmp_path: Path, handler: str
 ) -> None:
     assert _noted(session, tmp_path, handler) == []

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 @contextmanager
 def fresh_interpreter() -> Iterator[InterpreterSession]:
-    """One that nobody has used."""
+    """One that was not used before."""
     with InterpreterManager(1) as pool, pool.acquire_session() as session:
         session.global_("sys", "path").attr("extend")(PATH)
         yield session
@@ -41,7 +41,7 @@ class Full(NamedTuple):
 
     names: list[str]
     described: dict[str, str]
-    late: int
+    deferred: int
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ def full(manager: InterpreterManager) -> Full:
     with pool, pool.acquire_session() as session:
         session.global_("sys", "path").attr("extend")(PATH)
         names = session.global_("namespaces", "names")().to_value()
-        return Full(names, described(session), late(session))
+        return Full(names, described(session), deferred(session))
 
 
-def late(session: InterpreterSession, *roots: str) -> int:
-    found: int = session.global_("namespaces", "late")(*roots).to_value()
+def deferred(session: InterpreterSession, *roots: str) -> int:
+    found: int = session.global_("namespaces", "deferred")(*roots).to_value()
     return found
 
 
@@ -98,17 +98,17 @@ def ask():
 def test_neither_inference_nor_an_archive_that_names_a_module_imports_anything_more(
     lean: InterpreterSession, tmp_path: Path
 ) -> None:
-    before = late(lean)
+    before = deferred(lean)
     assert before > 300
     assert Code(lean, INFERENCE).call("ask") is False
-    assert late(lean) == before
+    assert deferred(lean) == before
     source = f"import torch.utils.checkpoint as checkpoint\n{SCALE}\ndef make(): return Scale(2)"
     naming = build_package(tmp_path / "naming.pt", {"naming_model.py": source}, "naming_model:make")
     load = lean.global_("interpool.native.inside.packages", "load_object")
     load(str(build_scale(tmp_path / "scale.pt", 2)), "model", "model.pkl")  # what opening any archive imports
-    before = late(lean)
+    before = deferred(lean)
     model = load(str(naming), "model", "model.pkl")
-    assert late(lean) == before > 0
+    assert deferred(lean) == before > 0
     assert model(torch.ones(2)).to_value().tolist() == [2, 2]
 
 
@@ -130,7 +130,7 @@ UNTIL_TOUCHED = re.compile(
 def test_all_modules_of_a_full_import_are_there_and_only_registries_differ_until_touched(
     lean: InterpreterSession, full: Full
 ) -> None:
-    assert full.late == 0
+    assert full.deferred == 0
     assert lean.global_("namespaces", "names")().to_value() == full.names
     found, expected = described(lean), full.described
     modules = {name.partition(":")[0] for name in found}
@@ -140,8 +140,8 @@ def test_all_modules_of_a_full_import_are_there_and_only_registries_differ_until
         if name.partition(":")[0] in modules and found.get(name) != expected.get(name)
     }
     assert {name for name in differing if not UNTIL_TOUCHED.search(name)} == set()
-    found = described(lean, also_late=True)
-    assert late(lean) == 0
+    found = described(lean, also_deferred=True)
+    assert deferred(lean) == 0
     assert {name: (found.get(name), what) for name, what in expected.items() if found.get(name) != what} == {}
     assert sorted(found.keys() - expected.keys())[:20] == []
 
@@ -191,11 +191,11 @@ TOUCHES = {
         for i in range(len(TOUCHES["compiler"]))
     ],
 )
-def test_whoever_touches_a_module_gets_its_family(lean: InterpreterSession, number: int) -> None:
+def test_touching_a_module_imports_its_family(lean: InterpreterSession, number: int) -> None:
     run = lean.global_("builtins", "exec")
     for family, statements in TOUCHES.items():
         run(statements[number], lean.global_("builtins", "dict")())
-        assert late(lean, *torch_imports.FAMILIES[family]) == 0, statements[number]
+        assert deferred(lean, *torch_imports.FAMILIES[family]) == 0, statements[number]
 
 
 SMALL = {
@@ -216,9 +216,9 @@ def test_small_families_do_what_they_do_elsewhere_and_one_that_another_needs_is_
 ) -> None:
     run = lean.global_("builtins", "exec")
     for family, statement in SMALL.items():
-        assert late(lean, *torch_imports.FAMILIES[family]) > 0, family
+        assert deferred(lean, *torch_imports.FAMILIES[family]) > 0, family
         run(statement, lean.global_("builtins", "dict")())
-        assert late(lean, *torch_imports.FAMILIES[family]) == 0, family
+        assert deferred(lean, *torch_imports.FAMILIES[family]) == 0, family
     # torch's compiler takes a name of unittest.mock, which another thread is importing.
     code = Code(
         lean,
@@ -255,9 +255,9 @@ def test_small_families_do_what_they_do_elsewhere_and_one_that_another_needs_is_
         """,
     )
     assert code.call("at_once") == []
-    assert late(lean, *torch_imports.FAMILIES["compiler"], *torch_imports.FAMILIES["unittest"]) == 0
+    assert deferred(lean, *torch_imports.FAMILIES["compiler"], *torch_imports.FAMILIES["unittest"]) == 0
     run(GRADCHECK, lean.global_("builtins", "dict")())
-    assert late(lean, *torch_imports.FAMILIES["gradcheck"]) == 0
+    assert deferred(lean, *torch_imports.FAMILIES["gradcheck"]) == 0
 
 
 def test_an_import_that_fails_is_made_again_and_whole_for_all_threads_that_touch_it_at_once(
@@ -302,9 +302,9 @@ def test_an_import_that_fails_is_made_again_and_whole_for_all_threads_that_touch
                 loader.get_code = get
         """,
     )
-    before = late(lean)
+    before = deferred(lean)
     assert code.call("failing") == "not now"
-    assert 0 < late(lean) <= before
+    assert 0 < deferred(lean) <= before
     assert code.call("at_once", 12) == ["Normal"] * 12
     # And outside of its caller's modes.
     moded = Code(
@@ -334,7 +334,7 @@ def test_the_switch_takes_0_and_1_and_nothing(
 ) -> None:
     monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "")
     with fresh_interpreter() as session:
-        assert late(session) > 300
+        assert deferred(session) > 300
     monkeypatch.setenv("INTERPOOL_FULL_IMPORT", "yes")
     with pytest.raises(InterpreterStartError, match=r"INTERPOOL_FULL_IMPORT is 'yes': it may be 0 or 1"):
         InterpreterManager(1)

@@ -181,7 +181,7 @@ def test_the_directory_follows_all_of_pythonpath_and_precedes_the_programs_own(
         scopes.outside("import sys; del sys.path[:3]")
 
 
-def test_what_setuptools_brings_with_itself_is_everybodys(scopes: Scopes) -> None:
+def test_all_models_share_the_modules_that_setuptools_bundles(scopes: Scopes) -> None:
     scopes.make("one")
     scopes.make("two")
     scopes.inside("one", "import setuptools")
@@ -284,10 +284,10 @@ def test_an_object_that_is_no_module_among_a_models_modules_is_no_trace(scopes: 
     assert scopes.outside("from interpool.native.inside import traces; result = traces.all_traces()") == []
 
 
-def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environments(
+def test_modules_that_a_module_of_the_environment_registers_by_hand_are_the_environments(
     scopes: Scopes, tmp_path: Path
 ) -> None:
-    """As compiled code does with its submodules: they come once, for whoever imports it first."""
+    """As compiled code does with its submodules: they come once, with the first import."""
     (package := tmp_path / "environment" / "compiled_parts").mkdir(parents=True)
     (package / "__init__.py").write_text(
         "import sys, types\npart = sys.modules[f'{__name__}.part'] = types.ModuleType(f'{__name__}.part')\n"
@@ -303,7 +303,7 @@ def test_what_a_module_of_the_environment_puts_in_place_by_hand_is_the_environme
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
-def test_a_module_put_in_place_by_hand_is_the_environments_whoever_imported_its_package(
+def test_a_submodule_that_a_library_registers_by_hand_is_the_environments(
     scopes: Scopes,
 ) -> None:
     """As ``xml.parsers.expat`` does, of which ``xml`` alone may be there before."""
@@ -318,7 +318,9 @@ def test_a_module_put_in_place_by_hand_is_the_environments_whoever_imported_its_
     assert scopes.inside("second", own + "result = is_own('xml.parsers.expat.model', e.model)") is False
 
 
-def test_what_a_library_puts_in_its_own_place_is_the_environments(scopes: Scopes, tmp_path: Path) -> None:
+def test_an_object_that_a_library_puts_in_its_own_place_is_the_environments(
+    scopes: Scopes, tmp_path: Path
+) -> None:
     """As transformers does with its lazy module."""
     (package := tmp_path / "environment" / "lazy_library").mkdir(parents=True)
     (package / "__init__.py").write_text(
@@ -337,9 +339,7 @@ def test_what_a_library_puts_in_its_own_place_is_the_environments(scopes: Scopes
         scopes.outside(f"import sys; sys.path.remove({str(package.parent)!r})")
 
 
-def test_packages_that_a_model_loads_by_file_are_its_own_whatever_comes_first(
-    scopes: Scopes, tmp_path: Path
-) -> None:
+def test_packages_that_a_model_loads_by_file_are_its_own_in_any_order(scopes: Scopes, tmp_path: Path) -> None:
     """As transformers loads the code that comes with a checkpoint: a module, and then its package."""
     (folder := tmp_path / "elsewhere").mkdir()
     (folder / "part.py").write_text("")
@@ -354,7 +354,7 @@ def test_packages_that_a_model_loads_by_file_are_its_own_whatever_comes_first(
     assert scopes.outside("import sys; result = 'dynamic.part' in sys.modules") is False
 
 
-def test_what_libraries_compiled_by_cython_share_is_the_environments(scopes: Scopes) -> None:
+def test_modules_that_libraries_compiled_by_cython_share_are_the_environments(scopes: Scopes) -> None:
     scopes.make("one")
     ask = "import sys; result = sorted(name for name in sys.modules if name.startswith('_cython_'))"
     shared = scopes.inside("one", f"import yaml._yaml; {ask}")
@@ -396,17 +396,17 @@ def test_a_models_thread_imports_its_own_modules_while_another_model_is_served(
     thread = f"""
         import importlib, queue, threading
         from importlib import import_module
-        asked, told = queue.Queue(), queue.Queue()
+        asked, answers = queue.Queue(), queue.Queue()
         def run():
             while asked.get():
                 try:
                     {imports}
-                    told.put([utils.NAME, part.NAME])
+                    answers.put([utils.NAME, part.NAME])
                 except ImportError as error:
-                    told.put(str(error))
+                    answers.put(str(error))
         def ask():
             asked.put(True)
-            return told.get()
+            return answers.get()
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
     """
@@ -425,7 +425,7 @@ def test_a_models_thread_imports_its_own_modules_while_another_model_is_served(
     assert scopes.inside("two", "import builtins; result = builtins.of_one()") == ["one", "one"]
 
 
-def test_a_models_thread_is_told_when_what_it_imports_was_never_imported(scopes: Scopes) -> None:
+def test_a_thread_of_a_model_gets_an_error_for_a_module_that_its_model_never_imported(scopes: Scopes) -> None:
     scopes.make(
         "one",
         utils="",
@@ -481,7 +481,7 @@ SLOW = "import builtins\nbuiltins.begun.set()\nbuiltins.go.wait()\n"
 FINISH = "import builtins; builtins.go.set(); builtins.slow_thread.join()"
 
 
-def test_what_a_thread_did_not_finish_to_import_is_imported_anew(scopes: Scopes) -> None:
+def test_a_module_whose_import_a_thread_did_not_finish_is_imported_anew(scopes: Scopes) -> None:
     scopes.make("one", slow=f"{SLOW}import sibling\nVALUE = 1", sibling="")
     scopes.inside("one", IMPORT_IN_A_THREAD)
     scopes.outside(FINISH)
@@ -536,7 +536,7 @@ def environment(tmp_path: Path, scopes: Scopes) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("first", ["own", "outside"])
-def test_what_of_the_environment_uses_a_scopes_module_is_the_scopes(
+def test_modules_of_the_environment_that_use_a_scopes_module_are_the_scopes(
     scopes: Scopes, environment: Path, first: str
 ) -> None:
     scopes.make("own", colors="NAME = 'mine'")

@@ -148,7 +148,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("source", [CUSTOM + f"    {call}\n" for call in CALLS])
-def test_what_is_registered_for_an_operator_goes_with_it(packages: Packages) -> None:
+def test_registrations_for_an_operator_go_with_it(packages: Packages) -> None:
     one = packages.build(2)
     for _ in range(2):
         assert packages.call("ask", one) == 2

@@ -105,7 +105,9 @@ def test_a_failure_is_an_error_and_the_interpreter_answers_right_after(
         ("faulthandler.dump_traceback_later(1, exit=True)", "would end the process"),
     ],
 )
-def test_what_acts_on_the_process_is_refused(session: InterpreterSession, source: str, named: str) -> None:
+def test_calls_that_act_on_the_process_are_refused(
+    session: InterpreterSession, source: str, named: str
+) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)]
     code = Code(session, f"import faulthandler, signal\ndef attempt(): {source}")
     with pytest.raises(RemoteError, match=named) as caught:
@@ -125,7 +127,7 @@ def test_what_acts_on_the_process_is_refused(session: InterpreterSession, source
         "asyncio.new_event_loop().add_signal_handler(signal.SIGUSR1, print)",
     ],
 )
-def test_what_asks_for_the_processs_signals_is_warned_of_and_goes_on(
+def test_calls_for_the_processs_signals_are_warned_of_and_go_on(
     session: InterpreterSession, source: str
 ) -> None:
     """As a handler's own process would let it: registration must not end there."""
@@ -180,7 +182,7 @@ def test_a_handler_that_was_set_is_the_one_that_getsignal_gives(session: Interpr
         code.call("nonsense", 15, "text")
 
 
-def test_what_takes_a_timer_back_is_let_through(session: InterpreterSession) -> None:
+def test_calls_that_cancel_a_timer_are_let_through(session: InterpreterSession) -> None:
     assert session.global_("signal", "alarm")(0).to_value() == 0
     assert session.global_("signal", "setitimer")(signal.ITIMER_REAL, 0).to_value() == (0.0, 0.0)
 
@@ -207,7 +209,7 @@ def test_a_recursion_limit_that_no_stack_holds_is_lowered(session: InterpreterSe
 
 
 @pytest.mark.parametrize("stack", [1 << 20, -1], ids=["1 MiB", "unlimited"])
-def test_models_and_their_threads_may_recurse_through_c_whatever_the_limit_on_stacks(stack: int) -> None:
+def test_models_and_their_threads_may_recurse_through_c_under_any_limit_on_stacks(stack: int) -> None:
     said = printed(
         """
         import otf
@@ -271,7 +273,7 @@ def test_the_time_zone_is_the_hosts() -> None:
         import os, time
         def change(value): os.environ["TZ"] = value
         def remove(): del os.environ["TZ"]
-        def told(): return os.environ.get("TZ")
+        def zone(): return os.environ.get("TZ")
         '''
         os.environ["TZ"] = "UTC0"
         time.tzset()
@@ -285,7 +287,7 @@ def test_the_time_zone_is_the_hosts() -> None:
                     print("taken")
                 except RemoteError as error:
                     print(error.type_name, "would apply to the whole process" in error.message)
-                print(code.call("told"), time.mktime((1970, 1, 1, 0, 0, 0, 0, 0, 0)))  # it reads TZ each time
+                print(code.call("zone"), time.mktime((1970, 1, 1, 0, 0, 0, 0, 0, 0)))  # it reads TZ each time
 
             attempt()
             code.call("change", "JST-9")

@@ -258,7 +258,7 @@ def test_multiprocessings_default_works(session: InterpreterSession) -> None:
 
 
 @pytest.mark.long
-def test_text_is_utf8_whatever_the_locale() -> None:
+def test_text_is_utf8_in_every_locale() -> None:
     said = printed("""
         import os
         os.environ["LC_ALL"] = "C"

@@ -58,7 +58,7 @@ def _found(session: InterpreterSession, code: str) -> str:
     scope = session.global_("builtins", "dict")()
     session.global_("builtins", "exec")(CODE, scope)
     first, again = scope.item("run")(code).to_value()
-    assert again == "", "it is told once"
+    assert again == "", "it is named once"
     return str(first)
 
 
@@ -78,7 +78,7 @@ def _found(session: InterpreterSession, code: str) -> str:
             "library = module('library', 'class C:\\n    def m(self): pass')\nlibrary.C.m = lambda self: 1",
             "library.C.m",
         ),
-        # Late as long as nobody has touched it.
+        # Deferred until code touches it.
         (
             "import torch.distributions as d\nd.Laplace.new = lambda self: 1",
             "torch.distributions.laplace.Laplace.new",
@@ -95,7 +95,7 @@ def _found(session: InterpreterSession, code: str) -> str:
         ),
     ],
 )
-def test_code_of_others_that_is_replaced_or_gone_is_told(
+def test_replaced_or_removed_code_of_others_is_named(
     session: InterpreterSession, code: str, named: str
 ) -> None:
     assert named in _found(session, code)
@@ -137,12 +137,12 @@ def test_code_of_others_that_is_replaced_or_gone_is_told(
         ),
     ],
 )
-def test_usual_changes_of_libraries_and_models_are_not_told(session: InterpreterSession, code: str) -> None:
+def test_usual_changes_of_libraries_and_models_are_not_named(session: InterpreterSession, code: str) -> None:
     assert _found(session, code) == ""
 
 
 @pytest.mark.parametrize("name", ["sorted", "isinstance"])
-def test_a_builtin_that_is_gone_is_missed_also_where_it_is_looked_for(
+def test_a_removed_builtin_is_named_also_if_the_search_itself_needs_it(
     session: InterpreterSession, name: str
 ) -> None:
     code = f"import builtins\nsys.kept = {name}\ndel builtins.{name}"
@@ -154,7 +154,7 @@ def test_a_builtin_that_is_gone_is_missed_also_where_it_is_looked_for(
         session.global_("builtins", "exec")(back, scope)
 
 
-def test_a_module_that_everybody_needs_is_missed(session: InterpreterSession) -> None:
+def test_a_removed_module_is_named_also_if_the_search_itself_needs_it(session: InterpreterSession) -> None:
     code = "kept = sys.modules.pop('json')\nimport atexit"
     try:
         assert "sys.modules['json']" in _found(session, code)

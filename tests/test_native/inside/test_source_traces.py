@@ -40,7 +40,7 @@ def changes(folder: Path, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "named"),
     [
         ("import library\nlibrary.FLAG = True", "library.FLAG (handler.py:2)"),
         ("import library.data\nlibrary.data.path.append('x')", "library.data.path (handler.py:2)"),
@@ -83,8 +83,10 @@ def changes(folder: Path, source: str) -> list[str]:
         ),
     ],
 )
-def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
-    assert changes(tmp_path, source) == [told]
+def test_changes_that_a_source_makes_to_a_library_are_named_with_their_line(
+    tmp_path: Path, source: str, named: str
+) -> None:
+    assert changes(tmp_path, source) == [named]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +114,12 @@ def test_what_is_set_in_a_library_is_told_with_its_line(tmp_path: Path, source: 
         "import library\nfrom unknown import thing\nthing.parts.append(1)\nlibrary.nothing.append(1)",
     ],
 )
-def test_what_is_the_models_own_or_read_is_not_told(tmp_path: Path, source: str) -> None:
+def test_reads_and_changes_of_a_models_own_are_not_named(tmp_path: Path, source: str) -> None:
     assert changes(tmp_path, source) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "named"),
     [
         ("sys.modules['x'] = None", "sys.modules['x'] (handler.py:2)"),
         ("del sys.modules['x']", "sys.modules['x'] (handler.py:2)"),
@@ -130,12 +132,12 @@ def test_what_is_the_models_own_or_read_is_not_told(tmp_path: Path, source: str)
     ],
 )
 def test_a_hermetic_model_may_change_its_own_modules_only(
-    tmp_path: Path, change: str, told: str | None
+    tmp_path: Path, change: str, named: str | None
 ) -> None:
     """It shares ``sys.modules`` with all models of its interpreter, which has its modules by other names."""
     source = module_of(tmp_path, f"import sys\n{change}")
     found = [text for _, text in changes_of({"<torch_package_0>.handler": source})]
-    assert [text.replace(f"{tmp_path}/", "") for text in found] == ([told] if told else [])
+    assert [text.replace(f"{tmp_path}/", "") for text in found] == ([named] if named else [])
 
 
 def test_a_source_that_is_no_python_is_passed_over(tmp_path: Path) -> None:

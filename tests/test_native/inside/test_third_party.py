@@ -95,7 +95,9 @@ def test_each_interpreter_has_its_own_copy_of_what_uses_python(
         ("scipy", "libscipy_openblas"),
     ],
 )
-def test_what_does_not_use_python_is_there_once(manager: InterpreterManager, library: str, file: str) -> None:
+def test_a_library_that_does_not_use_python_is_loaded_once(
+    manager: InterpreterManager, library: str, file: str
+) -> None:
     with every_interpreter(manager, SOME) as sessions:
         for session in sessions:
             session.global_("third_party_guest", "answer")(library)

@@ -1,4 +1,4 @@
-"""torch keeps settings per thread, in the one libtorch: whoever enters an interpreter leaves them behind."""
+"""A thread that enters an interpreter leaves its settings of torch behind, which the one libtorch keeps."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def on_a_thread_of_its_own(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS.keys())
-def test_what_else_the_host_has_set_does_not_reach_into_an_interpreter(
+def test_other_settings_of_the_host_do_not_reach_into_an_interpreter(
     session: InterpreterSession, context: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     def work() -> None:
@@ -153,7 +153,7 @@ def test_a_call_has_its_callers_modes(
 
 
 @pytest.mark.parametrize("what", ["no_grad", "inference", "autocast", "mode"])
-def test_what_a_model_leaves_set_does_not_outlive_a_call_in_other_modes(
+def test_settings_that_a_model_leaves_do_not_outlive_a_call_in_other_modes(
     session: InterpreterSession, what: str
 ) -> None:
     def work() -> None:
@@ -204,7 +204,7 @@ def test_a_movable_object_has_the_callers_modes_and_is_itself_made_in_none(
 
 
 @pytest.mark.parametrize("what", ["no_grad", "inference", "autocast", "mode"])
-def test_what_a_model_leaves_set_reaches_neither_the_host_nor_the_next_session(
+def test_settings_that_a_model_leaves_reach_neither_the_host_nor_the_next_session(
     manager: InterpreterManager, what: str
 ) -> None:
     def work() -> None:
@@ -275,7 +275,7 @@ def test_hooks_that_the_host_set_for_saved_tensors_are_not_called_inside(session
     assert calls == []
 
 
-def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without_floating_point_traps(
+def test_code_between_visits_on_an_interpreters_main_thread_divides_without_floating_point_traps(
     session: InterpreterSession,
 ) -> None:
     source = """
@@ -295,12 +295,12 @@ def test_what_runs_on_an_interpreters_main_thread_between_visits_divides_without
     """
     code = Code(session, source)
     tensor = code.call("make", 1.0, 3.0)
-    del tensor  # the host's last reference: the array dies inside, where nobody visits
+    del tensor  # the host's last reference: the array dies inside, in no session
     assert code.call("what") == [(True, 0.33)]
 
 
 @pytest.mark.long
-def test_where_there_are_no_more_threads_a_call_in_a_new_threads_state_raises() -> None:
+def test_a_call_in_a_new_threads_state_raises_if_there_are_no_more_threads() -> None:
     said = printed("""
         from interpool import InterpreterManager
         from interpool_testing import Code

@@ -115,7 +115,7 @@ EXPECTED = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", ["the calling thread", "a thread that the model starts"])
-def test_what_of_torch_is_written_in_python_works_in_two_interpreters_at_once(
+def test_the_python_parts_of_torch_work_in_two_interpreters_at_once(
     manager: InterpreterManager, where: str
 ) -> None:
     threaded = """
@@ -138,7 +138,7 @@ def on_thread(work):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("feature", EXPECTED)
-def test_what_of_torch_is_written_in_python_works_in_a_host_beside_a_pool(
+def test_the_python_parts_of_torch_work_in_a_host_beside_a_pool(
     manager: InterpreterManager, feature: str
 ) -> None:
     names: dict[str, object] = {}
@@ -175,7 +175,7 @@ def trained():
 """
 
 
-def test_what_inductor_tells_its_libraries_stays_in_its_interpreter(session: InterpreterSession) -> None:
+def test_inductors_variables_for_its_libraries_stay_in_its_interpreter(session: InterpreterSession) -> None:
     value, seen = Code(session, INDUCTOR).call("hide", "42")
     assert value == "42"
     assert seen != b"42"

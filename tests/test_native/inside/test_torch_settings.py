@@ -50,7 +50,7 @@ SETTINGS = {
 
 @pytest.fixture
 def names(manager: InterpreterManager) -> Iterator[list[str]]:
-    """Names of two models that nobody has served, and will not be remembered."""
+    """Names of two models that were never served, and will not be remembered."""
     made = [f"model {uuid.uuid4()}" for _ in range(2)]
     yield made
     for name in made:
@@ -78,7 +78,7 @@ def lease_in(manager: InterpreterManager, model: str, which: int) -> Interpreter
             session = manager.acquire_session(timeout=60, affinity=model)
         if session.interpreter_id == instance.interpreter_id:
             return session
-        session.close()  # of another, which somebody gave back in between
+        session.close()  # of another, which another thread gave back in between
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -120,7 +120,7 @@ def test_a_setting_of_the_hosts_stays_the_hosts(manager: InterpreterManager) -> 
     assert torch.get_num_threads() == threads
 
 
-def test_a_session_of_nobody_in_particular_starts_afresh(manager: InterpreterManager) -> None:
+def test_a_session_without_an_affinity_starts_afresh(manager: InterpreterManager) -> None:
     with lease_in(manager, "", 0) as session:
         Code(session, "import torch; torch.set_default_dtype(torch.float64); torch.manual_seed(5)")
     with lease_in(manager, "", 0) as session:
@@ -129,7 +129,7 @@ def test_a_session_of_nobody_in_particular_starts_afresh(manager: InterpreterMan
 
 
 @pytest.mark.parametrize("where", ["fp32_precision", "cudnn.rnn.fp32_precision"])
-def test_a_session_of_nobody_in_particular_computes_as_exactly_as_a_new_process(
+def test_a_session_without_an_affinity_computes_as_exactly_as_a_new_process(
     manager: InterpreterManager, where: str
 ) -> None:
     with lease_in(manager, "", 0) as session:
@@ -283,7 +283,7 @@ def test_anomaly_mode_is_kept_apart_and_its_search_for_nans_refused(manager: Int
         one, other = (Code(session, source) for session in sessions)
         one["block"].attr("__enter__")()
         assert other.call("nested") == [False, True, False, True, False]
-        assert torch.is_anomaly_enabled()  # the switch is one, as long as somebody wants it
+        assert torch.is_anomaly_enabled()  # the switch is one, as long as any model wants it
         with pytest.raises(RemoteError, match="check_nan=False"):
             other["search"]()
         one["block"].attr("__exit__")(None, None, None)

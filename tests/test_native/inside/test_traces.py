@@ -52,7 +52,7 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("code", "undo", "told"),
+    ("code", "undo", "named"),
     [
         ("neighbour.Mine = Mine", "", "neighbour.Mine (model.Mine)"),
         ("neighbour.registry['a'] = Mine", "", "neighbour.registry (model.Mine)"),
@@ -100,11 +100,11 @@ def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str,
         ("neighbour.C.p.fget.__code__ = (lambda self: 2).__code__", "", "the code of neighbour.C.p"),
     ],
 )
-def test_what_is_a_models_and_others_can_reach_is_a_trace(
-    session: InterpreterSession, code: str, undo: str, told: str
+def test_an_object_of_a_model_that_others_can_reach_is_a_trace(
+    session: InterpreterSession, code: str, undo: str, named: str
 ) -> None:
     found, _ = _found(session, code, undo)
-    assert told in found
+    assert named in found
 
 
 FUNCTION = """
@@ -192,5 +192,5 @@ Worker().start()
         FUNCTION,
     ],
 )
-def test_what_only_the_model_keeps_is_no_trace(session: InterpreterSession, code: str) -> None:
+def test_an_object_that_only_the_model_keeps_is_no_trace(session: InterpreterSession, code: str) -> None:
     assert _found(session, code, undo="end.set()" if code == THREADS else "") == ("", "")

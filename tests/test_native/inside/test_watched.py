@@ -19,7 +19,7 @@ def function(self):
 def other(self):
     pass
 
-def told(change, back):
+def reports(change, back):
     class Base:
         inherited = function
     class Class(Base):
@@ -99,12 +99,12 @@ def code() -> Iterator[Code]:
         ("instance.mine = other", "instance.mine = function"),
     ],
 )
-def test_a_change_is_told_until_it_is_taken_back(code: Code, change: str, back: str) -> None:
-    assert code.call("told", change, back) == [True, True, False, False, True, True]
+def test_a_watch_reports_a_change_until_it_is_undone(code: Code, change: str, back: str) -> None:
+    assert code.call("reports", change, back) == [True, True, False, False, True, True]
 
 
-def test_changes_of_other_names_are_not_told(code: Code) -> None:
-    assert code.call("told", "Class.beside = 1; module.beside = 1", "del Class.beside") == [True] * 6
+def test_a_watch_reports_no_changes_of_other_names(code: Code) -> None:
+    assert code.call("reports", "Class.beside = 1; module.beside = 1", "del Class.beside") == [True] * 6
 
 
 def test_a_class_that_has_not_changed_is_not_looked_at_again(code: Code) -> None:

@@ -71,5 +71,5 @@ def test_a_call_gets_what_the_one_before_has_freed() -> None:
     ("name", "value"),
     [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")],
 )
-def test_who_has_told_malloc_what_to_do_is_left_alone(name: str, value: str) -> None:
+def test_a_users_own_settings_of_malloc_are_kept(name: str, value: str) -> None:
     assert faults_of_a_call("pool", **{name: value}) > PAGES / 4

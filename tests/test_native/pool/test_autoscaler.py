@@ -1,4 +1,4 @@
-"""A pool between its minimum and its maximum size: it grows where that is of use, and shrinks again."""
+"""A pool between its minimum and its maximum size: it grows if that is of use, and shrinks again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pool = pool_of(MIN_SIZE, max_size=MAX_SIZE, park_after=PARK_AFTER_S)
 
 @pytest.fixture
 def elastic(pool: InterpreterManager) -> InterpreterManager:
-    """The pool, at its minimum size, whatever was done with it before."""
+    """The pool, at its minimum size, also if it was larger before."""
     wait_for(lambda: len(pool) == MIN_SIZE and not pool.stats()["growing"], "the pool to shrink")
     return pool
 
@@ -127,7 +127,7 @@ def test_leases_that_wait_make_a_pool_grow_until_all_wait_at_once(elastic: Inter
 
 
 @pytest.mark.long
-def test_what_is_not_needed_is_parked_without_models_and_used_again(
+def test_interpreters_without_use_are_parked_without_models_and_used_again(
     elastic: InterpreterManager, tmp_path: Path
 ) -> None:
     grow(elastic, MAX_SIZE)
@@ -189,7 +189,7 @@ def test_a_pool_that_cannot_grow_says_so_and_goes_on(
             said += capfd.readouterr().err
             return said
 
-        wait_for(has_said, "the failure to be told", pause=0)
+        wait_for(has_said, "the failure to be logged", pause=0)
         assert "could not start another interpreter" in said
         assert "no room on the device of this test's" in said
         wave(manager, 3)

@@ -96,7 +96,7 @@ def test_tensors_come_and_go_without_a_copy(called: MovableObject) -> None:
 
 
 @RUNNERS
-def test_what_a_call_raises_is_raised_where_it_is_awaited(run: Run, called: MovableObject) -> None:
+def test_an_exception_of_a_call_is_raised_where_it_is_awaited(run: Run, called: MovableObject) -> None:
     async def work() -> None:
         with pytest.raises(RemoteError, match="not this"):
             await called.call_async("fail", "this")

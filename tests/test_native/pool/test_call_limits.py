@@ -129,10 +129,10 @@ def test_python_code_past_its_limit_is_stopped_and_the_interpreter_goes_on(
         kept = session.from_value([1, 2])
         with pytest.raises(CallTimeoutError) as raised:
             function()
-        told = str(raised.value)
+        complaint = str(raised.value)
         number = session.interpreter_id
-        assert f"{name} in interpreter {number} took longer than its limit of 0.5 s" in told
-        assert f"{'spin' if name != 'compute' else name} (<string>:" in told
+        assert f"{name} in interpreter {number} took longer than its limit of 0.5 s" in complaint
+        assert f"{'spin' if name != 'compute' else name} (<string>:" in complaint
         assert kept.to_value() == [1, 2]
         assert code.call("spin", 0.001) == 0.001
     assert issubclass(CallTimeoutError, SessionError)
@@ -148,7 +148,7 @@ def test_no_later_call_is_hit_by_what_was_meant_for_an_earlier_one(pool: Interpr
         try:
             work()
         except CallTimeoutError:
-            assert time.monotonic() - start >= limit  # its own limit, and nobody else's
+            assert time.monotonic() - start >= limit  # its own limit, not another one's
             return "late"
         return "in time"
 
@@ -182,7 +182,7 @@ def retired(manager: InterpreterManager) -> set[int]:
 @pytest.mark.parametrize(
     "how", ["native code without the GIL", "native code with the GIL", "the wait for it"]
 )
-def test_a_call_that_does_not_come_back_costs_its_interpreter_and_nobody_else(
+def test_a_call_that_does_not_come_back_costs_only_its_interpreter(
     losing: InterpreterManager, how: str
 ) -> None:
     wait_for(lambda: is_whole(losing), "the interpreter in place of a lost one")
@@ -336,7 +336,7 @@ def look():
 
 
 @pytest.mark.long
-def test_what_a_lean_import_of_torch_left_out_is_not_interrupted_when_it_is_imported(
+def test_a_deferred_import_of_torch_is_not_interrupted(
     pool: InterpreterManager,  # has had the first interpreter, which may import all of torch
 ) -> None:
     with InterpreterManager(1, grace=60) as manager:

@@ -1,4 +1,4 @@
-"""What is left of a closed pool: interpreters that nobody has leased serve the next one."""
+"""What is left of a closed pool: interpreters that are not leased serve the next one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print("done")
     assert said == "done\n"
 
 
-def test_what_was_leased_or_is_made_otherwise_is_not_taken_over() -> None:
+def test_interpreters_that_were_leased_or_made_otherwise_are_not_taken_over() -> None:
     said = printed(
         PROGRAM
         + """
@@ -82,7 +82,7 @@ print("done")
     assert said == "done\n"
 
 
-def test_where_mappings_run_out_a_start_says_so_and_a_later_one_succeeds() -> None:
+def test_a_start_without_mappings_says_so_and_a_later_one_succeeds() -> None:
     done = run_program(
         PROGRAM
         + """

@@ -95,7 +95,7 @@ def test_the_programs_inference_mode_holds_in_its_models(
 
 
 @pytest.mark.long
-def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, tmp_path: Path) -> None:
+def test_prepared_modules_can_be_imported_there(figure2: Path, prepared: Path, tmp_path: Path) -> None:
     model = """
     import numpy, sqlite3, torch
 
@@ -115,7 +115,7 @@ def test_what_was_prepared_can_be_imported_there(figure2: Path, prepared: Path, 
 
 
 @pytest.mark.long
-def test_what_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path: Path) -> None:
+def test_a_module_that_was_not_prepared_is_named(figure2: Path, prepared: Path, tmp_path: Path) -> None:
     source = "import yaml._yaml\n\nclass Model:\n    pass\n\ndef make():\n    return Model()\n"
     package = build_package(tmp_path / "n.pt", {"uses.py": source}, "uses:make", extern=("yaml", "yaml.**"))
     done = run(figure2, package, "1", "1", INTERPOOL_PREPARED=str(prepared))
@@ -172,7 +172,7 @@ def test_a_prepared_file_that_is_not_right_is_refused(
     assert str(file) in done.stderr
 
 
-def test_a_program_that_has_loaded_another_torch_is_told_so(
+def test_a_pool_refuses_a_program_that_has_loaded_another_torch(
     figure2: Path, prepared: Path, tmp_path: Path
 ) -> None:
     """It would have two, and end as the second one registers what the first one has."""

@@ -130,13 +130,13 @@ PathFinder.find_spec = look
 def tell(module, name):
     stock = getattr(module, name)
 
-    def told(*arguments):
+    def noting(*arguments):
         try:
             return stock(*arguments)
         finally:
             go_on.set()
 
-    setattr(module, name, told)
+    setattr(module, name, noting)
 
 tell(host_torch, "ModuleLock")
 tell(making, "watch_host_torch")

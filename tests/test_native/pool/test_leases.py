@@ -14,7 +14,7 @@ from interpool.native import InterpreterManager
 from interpool.native.errors import LeaseTimeoutError
 
 
-def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_told(
+def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_the_timeout(
     manager: InterpreterManager,
 ) -> None:
     with every_interpreter(manager):
@@ -25,7 +25,7 @@ def test_the_pool_leases_no_more_than_it_has_and_waits_no_longer_than_told(
             assert timeout <= time.monotonic() - start < 60
 
 
-def test_a_session_nobody_holds_gives_its_interpreter_back(manager: InterpreterManager) -> None:
+def test_a_session_without_references_gives_its_interpreter_back(manager: InterpreterManager) -> None:
     sessions = [manager.acquire_session(timeout=60) for _ in range(len(manager))]
     with pytest.raises(LeaseTimeoutError):
         manager.acquire_session(timeout=0.01)
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_a_wait_for_an_interpreter(tmp_path: Path) -> None:
         from waiting import wait_for
 
         def press():
-            wait_for(lambda: manager.stats()["waiting"] == 1, "somebody to wait")
+            wait_for(lambda: manager.stats()["waiting"] == 1, "a thread to wait")
             os.kill(os.getpid(), signal.SIGINT)
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_a_wait_for_an_interpreter(tmp_path: Path) -> None:
                     except KeyboardInterrupt:
                         print(name)
                     pressing.join()
-            print(package.load_text("model", "labels.txt"), end="")  # nobody waits in line any more
+            print(package.load_text("model", "labels.txt"), end="")  # no thread waits in line any more
         """,
         str(path),
     )

@@ -82,7 +82,7 @@ def test_a_pool_stays_with_the_cache_that_it_began_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", [pytest.param("removed", marks=pytest.mark.long), "unwritable"])
 def test_a_pool_grows_and_imports_what_is_new_to_it(cache: Path, way: str) -> None:
     done = run_program(PROGRAM, way)
-    told = [line for line in done.stderr.splitlines() if "cannot write to the cache directory" in line]
-    assert len(told) == (way == "unwritable"), done.stderr
-    done.stderr = "\n".join(line for line in done.stderr.splitlines() if line not in told)
+    complaints = [line for line in done.stderr.splitlines() if "cannot write to the cache directory" in line]
+    assert len(complaints) == (way == "unwritable"), done.stderr
+    done.stderr = "\n".join(line for line in done.stderr.splitlines() if line not in complaints)
     assert_clean(done)

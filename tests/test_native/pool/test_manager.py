@@ -22,7 +22,7 @@ def test_two_sessions_of_one_interpreter_come_one_after_the_other(manager: Inter
         assert again.interpreter_id == one.interpreter_id
 
 
-def test_who_waits_for_one_interpreter_does_not_hold_up_the_others(manager: InterpreterManager) -> None:
+def test_waiting_for_one_interpreter_does_not_delay_the_others(manager: InterpreterManager) -> None:
     one = manager.all_instances()[0]
     held = one.acquire_session(timeout=60)
 

@@ -20,7 +20,7 @@ def _number(manager: InterpreterManager, model: str) -> int:
         return number
 
 
-def test_what_one_connections_load_binds_to_its_thread_another_ones_calls_use(connect: Connect) -> None:
+def test_calls_of_one_connection_use_what_anothers_load_has_bound_to_its_thread(connect: Connect) -> None:
     first = connect("bound_to_thread", worker="one", affinity="/bound")
     made = first.ask(otf.load("bound"))
     assert (made["local"], made["precision"], made["numpy"]) == ("one", 5, "raise")

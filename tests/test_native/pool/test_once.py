@@ -44,7 +44,7 @@ def test_interpreters_that_ask_at_once_wait_for_one_and_hear_its_result(
     assert log.read_text() == "done\n"
 
 
-def test_what_was_not_done_is_the_next_ones_to_do(
+def test_the_next_interpreter_does_what_one_has_not_done(
     manager: InterpreterManager, archive: Path, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -57,7 +57,7 @@ def test_what_was_not_done_is_the_next_ones_to_do(
 def test_a_turn_that_an_interruption_loses_is_the_next_ones(
     manager: InterpreterManager, archive: Path, tmp_path: Path
 ) -> None:
-    """It may come as the turn is handed over, when nobody can give it back."""
+    """It may come as the turn is handed over, when no thread can give it back."""
     with manager.acquire_session(timeout=60) as session:
         assert session.global_("once_work", "lose_turn")(str(archive)).to_value()
     assert in_each(manager, str(archive), str(tmp_path / "log"), 0.0, False) == ["größe"] * 4
@@ -74,7 +74,7 @@ def test_another_state_of_the_file_is_another_matter(
     assert log.read_text() == "done\n" * 2
 
 
-def test_what_runs_is_read_as_what_was_checked(manager: InterpreterManager, archive: Path) -> None:
+def test_code_that_runs_is_read_as_the_checked_bytes(manager: InterpreterManager, archive: Path) -> None:
     """Two readers of one zip may find different bytes; digests and code come from the same one."""
     with zipfile.ZipFile(archive) as file:
         info = file.getinfo("once/proving_model.py")

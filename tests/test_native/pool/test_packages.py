@@ -60,9 +60,7 @@ def test_an_archive_that_was_closed_leaves_no_loggers(manager: InterpreterManage
         assert Code(session, OPENED).call("left_of", str(path)) == []
 
 
-def test_what_crosses_into_a_model_are_plain_values_and_tensors(
-    manager: InterpreterManager, scale: Path
-) -> None:
+def test_only_plain_values_and_tensors_cross_into_a_model(manager: InterpreterManager, scale: Path) -> None:
     model = manager.load_package(scale).load_pickle("model", "model.pkl")
     with pytest.raises(ConversionError, match="a set"):
         model({1})
@@ -336,7 +334,7 @@ def make():
 def test_an_archive_that_is_opened_again_at_once_stays_open(
     manager: InterpreterManager, tmp_path: Path
 ) -> None:
-    """What is left behind by who had it before is told to the interpreters later."""
+    """The interpreters drop later what its former opener left behind."""
     path = build_package(tmp_path / "again.pt", {"again.py": REOPENED}, "again:make", extern=("sys", "time"))
 
     def answers(_: int) -> str:

@@ -1,4 +1,4 @@
-"""Where the list of what was made ahead is written; what is in it, C++ programs show (test_cpp_api.py)."""
+"""The place of the list of what was made ahead; C++ programs show its content (test_cpp_api.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interpool.native.pool.prepare import prepare
 from interpool.native.pool.prepared_file import write_prepared
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
+def test_prepare_refuses_an_output_that_cannot_be_written_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare_module, "_extensions", lambda _folder: pytest.fail("it has begun"))
@@ -25,7 +25,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(
 
 
 @pytest.mark.parametrize("name", ["", ".models"])
-def test_what_can_be_no_module_is_said_to_be_none(name: str) -> None:
+def test_a_name_that_can_be_no_module_is_refused(name: str) -> None:
     with pytest.raises(ProvisioningError, match=f"'{name}' is not the name of a module"):
         prepare_module.installed(name)
 
@@ -38,7 +38,7 @@ def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_it_may_be_written_for_another_user(tmp_path: Path) -> None:
+def test_the_list_may_be_written_for_another_user(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     os.chown(folder, 12345, 12345)

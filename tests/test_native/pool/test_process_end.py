@@ -1,4 +1,4 @@
-"""The end of a process that hosts a pool: its own exit code, nothing on stderr, whatever goes on inside."""
+"""A process that hosts a pool ends with its own exit code and nothing on stderr, also if code runs inside."""
 
 from __future__ import annotations
 
@@ -260,14 +260,14 @@ def test_a_forked_child_ends_by_itself_and_leaves_the_interpreters_alone() -> No
     assert said == "child: [False, False]\n4\n3.0\n"
 
 
-def test_a_thread_that_reads_from_c_holds_nobody_up() -> None:
+def test_a_thread_that_reads_from_c_does_not_delay_the_end() -> None:
     printed(
         """
         import ctypes, os, sys, threading, time
         from interpool import InterpreterManager
         from interpool_testing import Code
 
-        reading, _writing = os.pipe()  # nobody writes to it
+        reading, _writing = os.pipe()  # nothing is written to it
         os.dup2(reading, 0)
         SOURCE = '''
         import ctypes, threading

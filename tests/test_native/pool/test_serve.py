@@ -53,15 +53,15 @@ def test_a_large_message_arrives_whole(connect: Connect) -> None:
     assert int(client.line()) == len(large)
 
 
-def test_what_a_function_keeps_of_a_message_stays_as_it_was(connect: Connect) -> None:
+def test_a_message_that_a_function_keeps_stays_as_it_was(connect: Connect) -> None:
     client = connect("keep")
     client.send(LOAD)
     client.line()
     for size in (2, 2**20):
         for letters in (b"aa", b"bb", b"cc"):
             client.send(otf.predict(letters * size))
-            told = client.line().split()
-        assert told[:6] == [b"cc", b"cc", b"bb", b"bb", b"aa", b"aa"]
+            shown = client.line().split()
+        assert shown[:6] == [b"cc", b"cc", b"bb", b"bb", b"aa", b"aa"]
 
 
 def test_a_reply_may_be_large_or_nothing(connect: Connect) -> None:

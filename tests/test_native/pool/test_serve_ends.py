@@ -35,7 +35,7 @@ def test_the_function_may_end_the_connection_with_its_reply(connect: Connect) ->
     ],
     ids=["http", "load min", "predict -2", "header -1", "second"],
 )
-def test_what_is_not_the_protocol_ends_the_connection(
+def test_a_message_that_breaks_the_protocol_ends_the_connection(
     connect: Connect, capfd: pytest.CaptureFixture[str], data: bytes, said: str
 ) -> None:
     client = connect(affinity="a model of this name")
@@ -44,9 +44,9 @@ def test_what_is_not_the_protocol_ends_the_connection(
         client.line()
     assert client.at_end()
     assert client.ended()
-    told = capfd.readouterr().err
-    assert "a model of this name" in told
-    assert said in told
+    logged = capfd.readouterr().err
+    assert "a model of this name" in logged
+    assert said in logged
 
 
 def test_a_peer_gone_inside_a_message_ends_the_connection(
@@ -81,7 +81,7 @@ def test_a_peer_gone_between_messages_ends_the_connection_quietly(
     ],
     ids=["raises", "exits", "answers None", "answers text", "is not there"],
 )
-def test_a_function_that_fails_ends_its_connection_and_tells_why(
+def test_a_function_that_fails_ends_its_connection_and_logs_why(
     connect: Connect,
     manager: InterpreterManager,
     capfd: pytest.CaptureFixture[str],
@@ -93,11 +93,11 @@ def test_a_function_that_fails_ends_its_connection_and_tells_why(
     client.send(frame)
     assert client.at_end()
     assert client.ended()
-    told = capfd.readouterr().err
-    assert said in told
+    logged = capfd.readouterr().err
+    assert said in logged
     if said.startswith(("Lookup", "System")):
-        assert "serving_guest.py" in told  # the traceback
-        assert told.count(said) <= 2
+        assert "serving_guest.py" in logged  # the traceback
+        assert logged.count(said) <= 2
     # Another connection does not notice.
     assert connect().ask(LOAD)["worker"] == "worker-1"
 

@@ -45,7 +45,7 @@ def test_without_a_call_there_is_nothing_to_end(manager: InterpreterManager) -> 
     client.close()
 
 
-def test_what_a_model_does_is_interrupted_and_the_connection_goes_on(manager: InterpreterManager) -> None:
+def test_code_of_a_model_is_interrupted_and_the_connection_goes_on(manager: InterpreterManager) -> None:
     client = Client(manager, "interruptible")
     _call(client, b"(loop)")
     assert client.connection.requests == ["request-0"]
@@ -53,14 +53,14 @@ def test_what_a_model_does_is_interrupted_and_the_connection_goes_on(manager: In
     _interrupt(client)
     assert "loop_for_ever" in client.connection.where
     assert client.line() == b"interrupted\n"
-    # A late interruption hits no later call.
+    # A delayed interruption hits no later call.
     client.send(otf.predict(b"(count)"))
     assert client.line() == b"counted\n"
     client.close()
     assert _state(manager, "retired") == 0
 
 
-def test_what_serves_a_model_is_not_interrupted(manager: InterpreterManager) -> None:
+def test_code_that_serves_a_model_is_not_interrupted(manager: InterpreterManager) -> None:
     client = Client(manager, "interruptible")
     with Gate() as gate:
         _call(client, b"(wait for %d, then count)" % gate.fd)
@@ -70,7 +70,7 @@ def test_what_serves_a_model_is_not_interrupted(manager: InterpreterManager) -> 
     client.close()
 
 
-def test_what_serves_a_model_is_not_interrupted_by_an_earlier_calls_interruption(
+def test_code_that_serves_a_model_is_not_interrupted_by_an_earlier_calls_interruption(
     manager: InterpreterManager,
 ) -> None:
     client = Client(manager, "goes_on")
@@ -84,7 +84,7 @@ def test_what_serves_a_model_is_not_interrupted_by_an_earlier_calls_interruption
     client.close()
 
 
-def test_a_call_that_is_given_up_costs_its_interpreter_and_nobody_else_anything(
+def test_a_call_that_is_given_up_costs_only_its_interpreter(
     manager: InterpreterManager,
 ) -> None:
     client, other = Client(manager, "follow"), Client(manager)

@@ -89,10 +89,10 @@ def test_an_object_of_one_interpreter_is_refused_in_another(manager: Interpreter
     with every_interpreter(manager, 2) as (one, other):
         stranger = other.from_value("stranger")
         length = one.global_("builtins", "len")
-        told = f"interpreter {other.interpreter_id} was used in interpreter {one.interpreter_id}"
-        with pytest.raises(WrongInterpreterError, match=told):
+        refusal = f"interpreter {other.interpreter_id} was used in interpreter {one.interpreter_id}"
+        with pytest.raises(WrongInterpreterError, match=refusal):
             length(stranger)
-        with pytest.raises(WrongInterpreterError, match=told):
+        with pytest.raises(WrongInterpreterError, match=refusal):
             one.global_("builtins", "dict")(key=stranger)
         assert length("abc").to_value() == 3
         assert stranger.to_value() == "stranger"

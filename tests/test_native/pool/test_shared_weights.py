@@ -1,4 +1,4 @@
-"""Weights that each interpreter loaded for itself: one copy in memory, and nobody's writes but one's own."""
+"""Weights that each interpreter loaded for itself: one copy in memory, and no writes of another's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def shared(key: str) -> Callable[[], list[Mapping]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", HOW)
-def test_what_each_interpreter_loads_is_mapped_from_one_file_and_answers_the_same(
+def test_weights_that_each_interpreter_loads_are_mapped_from_one_file_and_answer_the_same(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]], how: str
 ) -> None:
     path = f"{key}/model.pt"
@@ -203,7 +203,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_memory_that_somebody_else_may_reach_stays_where_it_is(
+def test_memory_that_other_code_may_reach_stays_where_it_is(
     manager: InterpreterManager, key: str, alias: str
 ) -> None:
     with manager.acquire_session(timeout=60) as session:
@@ -226,7 +226,7 @@ def test_memory_of_which_all_users_are_known_is_shared(
 
 
 @pytest.mark.parametrize("beside_a_waiting_call", [False, True])
-def test_what_a_running_function_has_stays_where_it_is(
+def test_memory_that_a_running_function_has_stays_where_it_is(
     manager: InterpreterManager, key: str, beside_a_waiting_call: bool
 ) -> None:
     with manager.acquire_session(timeout=60) as session:
@@ -258,7 +258,7 @@ def test_memory_that_a_thread_of_the_models_frees_is_not_read(tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_its_memory_goes_with_the_last_model_that_has_it(
+def test_memory_of_weights_goes_with_the_last_model_that_has_it(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
     files = _weights_files()
@@ -278,7 +278,7 @@ def test_its_memory_goes_with_the_last_model_that_has_it(
 
 
 @pytest.mark.long
-def test_a_forgotten_model_keeps_its_memory_and_shares_it_with_nobody_new(
+def test_a_forgotten_model_keeps_its_memory_and_shares_it_with_no_new_model(
     manager: InterpreterManager, key: str, shared: Callable[[], list[Mapping]]
 ) -> None:
     first, second, *_ = manager.all_instances()
@@ -345,7 +345,7 @@ def test_interpreters_that_load_at_once_share_one_copy(
 
 
 @pytest.mark.long
-def test_without_memory_nothing_is_moved_and_somebody_is_told(tmp_path: Path) -> None:
+def test_without_memory_nothing_is_moved_and_the_log_says_so(tmp_path: Path) -> None:
     ended = run_program(
         """
         import sys

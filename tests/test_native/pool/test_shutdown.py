@@ -34,7 +34,7 @@ ORDERS = list(itertools.permutations(THINGS))
         for i, order in enumerate(ORDERS)
     ],
 )
-def test_what_belongs_together_may_go_in_any_order(order: tuple[str, ...]) -> None:
+def test_objects_that_belong_together_may_go_in_any_order(order: tuple[str, ...]) -> None:
     manager = InterpreterManager(1)
     session = manager.acquire_session(timeout=60)
     here: dict[str, Any] = {"manager": manager, "session": session}
@@ -42,7 +42,7 @@ def test_what_belongs_together_may_go_in_any_order(order: tuple[str, ...]) -> No
     here["tensor"] = here["object"].to_value()
     here["tensor"].owner = here["object"]  # a cycle through both Pythons
     del manager, session
-    # Somebody waits, and is at it when the manager goes.
+    # A thread waits, and is at it when the manager goes.
     outcomes: list[str] = []
     pool = here["manager"]._pool
 
@@ -142,7 +142,7 @@ def test_a_close_names_what_was_not_given_back(monkeypatch: pytest.MonkeyPatch) 
     busy.close()
 
 
-def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_nobody() -> None:
+def test_the_end_of_a_process_names_what_was_left_open_and_waits_for_none_of_it() -> None:
     done = run_program(
         """
         import warnings

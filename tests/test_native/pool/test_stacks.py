@@ -1,4 +1,4 @@
-"""Every interpreter's Python stacks from outside, whatever it is doing."""
+"""Every interpreter's Python stacks from outside, in every state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def in_a_thread(work: object, *args: object) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: InterpreterManager) -> None:
+def test_stacks_show_the_frames_of_busy_and_idle_interpreters(manager: InterpreterManager) -> None:
     compute, sleep = Gate(), Gate()
     with every_interpreter(manager, 3) as (busy, native, idle):
         outer = Code(busy, SOURCE)["outer"]
@@ -85,12 +85,12 @@ def test_stacks_show_who_is_where_in_busy_and_idle_interpreters(manager: Interpr
             begun = ("inner (", "in native code, called by no Python code", "Event.wait (")
 
             def have_begun() -> bool:
-                told = manager.dump_stacks()
-                return all(each in told for each in begun)
+                stacks = manager.dump_stacks()
+                return all(each in stacks for each in begun)
 
             wait_for(have_begun, "the calls to begin")
             start = time.monotonic()
-            # While both gates are shut: nobody's call is waited for, nor how patient one is.
+            # While both gates are shut: it waits for no call, nor for as long as the patience.
             text = manager.dump_stacks(patience=120)
             assert time.monotonic() - start < 60
         computing = paragraph(text, busy)

@@ -251,7 +251,7 @@ def test_everything_at_once(
         works = [partial(steps.run, 1000 * phase + i, until) for i in range(threads)]
         together(works, timeout=seconds / phases + 120)
         memory.append(rss_mib())
-    capfd.readouterr()  # connections cut on purpose tell so
+    capfd.readouterr()  # connections cut on purpose are logged
     with capfd.disabled():
         print(json.dumps({"steps": steps.done, "seconds": seconds, "rss_mib": [round(m) for m in memory]}))
 
@@ -277,7 +277,7 @@ def jemalloc() -> str:
 def test_everything_at_once_for_long(allocator: str) -> None:
     """In a process of its own, whose memory is the test's alone.
 
-    With jemalloc preloaded, as TorchServe's images have it, nobody frees what another allocator gave.
+    With jemalloc preloaded, as TorchServe's images have it, no allocator frees what another one gave.
     """
     preloaded = {"LD_PRELOAD": jemalloc()} if allocator == "jemalloc" else {}
     program = (

@@ -55,7 +55,7 @@ def test_memory_of_an_interpreters_lives_as_long_as_the_host_uses_it(session: In
     wait_for(lambda: code.call("counts") == (1, 1), "the memory to be freed")
 
 
-def test_each_array_is_freed_once_whatever_the_order_of_its_users_deaths(manager: InterpreterManager) -> None:
+def test_each_array_is_freed_once_in_any_order_of_its_users_ends(manager: InterpreterManager) -> None:
     watched = Watched()
     with every_interpreter(manager, 3) as sessions:
         codes = [Code(session, COUNTING) for session in sessions]
@@ -76,7 +76,7 @@ def test_each_array_is_freed_once_whatever_the_order_of_its_users_deaths(manager
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # once in a process
-def test_what_a_sparse_or_quantized_tensor_consists_of_is_freed_once(manager: InterpreterManager) -> None:
+def test_the_parts_of_a_sparse_or_quantized_tensor_are_freed_once(manager: InterpreterManager) -> None:
     watched = Watched()
     with every_interpreter(manager, 2) as sessions:
         codes = [Code(session, COUNTING) for session in sessions]

@@ -181,7 +181,7 @@ def test_a_leaf_that_wants_a_gradient_is_one_on_the_other_side(session: Interpre
     assert parameter.grad.tolist() == [3, 3]
 
 
-def test_what_was_computed_from_a_leaf_arrives_detached(session: InterpreterSession) -> None:
+def test_a_tensor_that_was_computed_from_a_leaf_arrives_detached(session: InterpreterSession) -> None:
     leaf = torch.ones(2, requires_grad=True)
     computed = leaf * 2
     assert session.from_value(computed).attr("requires_grad").to_value() is False

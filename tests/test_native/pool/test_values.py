@@ -96,7 +96,7 @@ def test_any_plain_value_comes_back_as_it_went(manager: InterpreterManager, valu
         assert session.global_("builtins", "ascii")(there).to_value() == ascii(value)
 
 
-def test_what_comes_back_is_a_copy(session: InterpreterSession) -> None:
+def test_a_value_that_comes_back_is_a_copy(session: InterpreterSession) -> None:
     value = [[1]]
     there = session.from_value(value)
     there.attr("append")(2)

@@ -1,4 +1,4 @@
-"""A model's `__del__` may wait for anything: only who lets go of the object waits with it, if anybody."""
+"""A model's `__del__` may wait for anything: at most the thread that lets go of the object waits with it."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def copy_of(fd):
     copy.waits = Waits(fd)
     return copy
 
-told = []
+heard = []
 
 def tell(text):
-    told.append(text)
+    heard.append(text)
 
 def spin():
     while True:
@@ -103,7 +103,7 @@ def test_letting_go_of_a_session_does_not_wait_for_its_interpreters_gil() -> Non
     assert said == "here\n"
 
 
-def test_calls_are_interrupted_and_told_of_meanwhile(pool: InterpreterManager) -> None:
+def test_calls_are_interrupted_and_messages_arrive_meanwhile(pool: InterpreterManager) -> None:
     pool.register_module_source("waiting_guest", SOURCE)
     with Gate() as gate:
         with pool.acquire_session(timeout=60) as session:
@@ -115,8 +115,8 @@ def test_calls_are_interrupted_and_told_of_meanwhile(pool: InterpreterManager) -
             pytest.raises(CallTimeoutError, match="the session goes on"),
         ):
             Code(limited, SOURCE)["spin"]()
-        pool.tell_all("waiting_guest", "tell", "told")
+        pool.tell_all("waiting_guest", "tell", "a word")
         with pool.acquire_session(timeout=60) as session:
-            told = session.global_("waiting_guest", "told")
-            wait_for(lambda: told.to_value() == ["told"], "nothing was told")
+            heard = session.global_("waiting_guest", "heard")
+            wait_for(lambda: heard.to_value() == ["a word"], "nothing was heard")
         del moved

@@ -1,4 +1,4 @@
-"""Weights of a model: one copy in memory for all interpreters, and nobody's writes but one's own."""
+"""Weights of a model: one copy in memory for all interpreters, and no writes of another interpreter."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_weights_taken_out_to_the_host_are_the_same_memory_and_stay(
     wait_for(lambda: not snapshots(BYTES), "its memory to be given back")
 
 
-def test_a_package_that_nobody_holds_gives_its_memory_and_files_back(
+def test_a_package_without_references_gives_its_memory_and_files_back(
     snapshots: Snapshots, manager: InterpreterManager, tmp_path: Path
 ) -> None:
     path = build_scale(tmp_path / "dropped.pt", 2, size=SIZE)

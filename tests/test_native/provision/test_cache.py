@@ -133,7 +133,7 @@ def test_a_changed_file_is_patched_anew_and_the_old_copies_go(
     assert len(templates(cache, extension.name)) == 1
 
 
-def test_what_is_cached_is_found_without_tools_and_at_once(
+def test_a_cached_copy_is_found_without_tools_and_at_once(
     cache: Path, extension: Path, forget: functools.partial[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds() -> float:
@@ -196,7 +196,7 @@ def test_another_users_cache_is_not_trusted(cache: Path, extension: Path) -> Non
         provision.private_copy(str(extension), 0)
 
 
-def test_a_file_system_without_locks_is_told(
+def test_a_cache_on_a_file_system_without_locks_is_refused_with_the_reason(
     cache: Path, extension: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_descriptor: int, _operation: int) -> None:
@@ -237,7 +237,7 @@ def test_copies_that_were_removed_are_made_again_for_the_next_slot(cache: Path, 
     assert all(path.startswith(f"{cache}/") for path in first + second)
 
 
-def test_where_the_cache_cannot_be_written_copies_are_in_memory(
+def test_copies_are_in_memory_if_the_cache_cannot_be_written(
     cache: Path, extension: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = provision.private_copy(str(extension), 0)

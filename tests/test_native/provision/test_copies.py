@@ -29,7 +29,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["libtorch_cpu.so", "libgomp.so.1"])
-def test_what_uses_no_python_stays_shared(name: str) -> None:
+def test_a_library_that_uses_no_python_stays_shared(name: str) -> None:
     path = str(SITE / "torch/lib" / name)
     assert provision.private_copy(path, 0) == [path]
 

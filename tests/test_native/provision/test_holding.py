@@ -1,4 +1,4 @@
-"""Holding what is used of the cache: what is held is what stands there now, whatever happened before."""
+"""Holding what is used of the cache: what is held is what stands there now, also after a removal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_free(directory: Path, byte: int | None = None) -> bool:
         return found
 
 
-def test_what_is_held_is_held_alone(directory: Path, hold: Callable[[], Holder]) -> None:
+def test_each_part_of_the_cache_is_held_alone(directory: Path, hold: Callable[[], Holder]) -> None:
     assert not is_held(directory)
     assert is_free(directory)
     one, another = hold(), hold()
@@ -73,7 +73,7 @@ def test_a_cache_that_cannot_be_written_can_be_held(
     assert is_held(directory)
 
 
-def test_where_nothing_can_be_locked_a_process_goes_on(tmp_path: Path) -> None:
+def test_a_process_goes_on_if_nothing_can_be_locked(tmp_path: Path) -> None:
     (tmp_path / "set").touch()
     holder = Holder(tmp_path / "set")
     holder.hold(slot_byte(1), tmp_path / "slot")
@@ -98,7 +98,7 @@ def test_a_set_that_was_replaced_before_it_is_locked_is_not_free(
         assert not free
 
 
-def test_a_descriptor_that_somebody_closed_is_not_taken_for_ours(
+def test_a_descriptor_that_other_code_closed_is_not_taken_for_ours(
     directory: Path, hold: Callable[[], Holder]
 ) -> None:
     holder = hold()
@@ -110,4 +110,4 @@ def test_a_descriptor_that_somebody_closed_is_not_taken_for_ours(
     assert not is_held(directory)
     holder.hold(slot_byte(2), directory / "slot")
     assert not is_free(directory, slot_byte(1))
-    os.close(number)  # it is still open: nobody has closed it in between
+    os.close(number)  # it is still open: it was not closed in between

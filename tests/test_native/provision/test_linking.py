@@ -105,7 +105,7 @@ def test_a_library_between_two_private_ones_is_private_too(tmp_path: Path) -> No
     assert [load(path, 0).outer(), load(path, 1).outer(), load(path, 0).outer()] == [2, 2, 4]
 
 
-def test_libraries_of_a_wheel_find_each_other_where_only_their_extension_knows_their_folder(
+def test_libraries_of_a_wheel_find_each_other_if_only_their_extension_knows_their_folder(
     tmp_path: Path,
 ) -> None:
     inner = build(tmp_path / "user.libs/libinner.so", COUNTER, "-Wl,-soname,libinner.so")

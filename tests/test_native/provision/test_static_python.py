@@ -60,13 +60,13 @@ def lines_of_a_pool(folder: Path, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_its_library_is_found_and_interpreters_compute(tmp_path: Path) -> None:
+def test_a_static_pythons_library_is_found_and_interpreters_compute(tmp_path: Path) -> None:
     library, release, *said = lines_of_a_pool(tmp_path)
     assert library == str(LIBPYTHON.resolve())
     assert said == [release, "14"] * 2
 
 
-def test_libpython_can_be_named_wherever_it_lies(tmp_path: Path) -> None:
+def test_libpython_can_be_named_in_any_folder(tmp_path: Path) -> None:
     named = tmp_path / "elsewhere" / LIBPYTHON.name
     named.parent.mkdir()
     shutil.copy(LIBPYTHON, named)

@@ -1,4 +1,4 @@
-"""What nobody has used for long leaves the cache, and sooner if it is too large; what is in use stays."""
+"""Sets that were unused for long leave the cache, and sooner if it is too large; what is in use stays."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def user(extension: Path, slot: int = 0) -> Iterator[tuple[subprocess.Popen[str]
             process.kill()
 
 
-def test_a_set_that_nobody_has_used_for_the_time_goes_and_another_stays(cache: Path, extension: Path) -> None:
+def test_a_set_that_was_unused_for_the_time_goes_and_another_stays(cache: Path, extension: Path) -> None:
     provision.private_copy(str(extension), 0)
     give_up()
     used = the_set(cache)
@@ -100,7 +100,9 @@ def test_a_set_that_nobody_has_used_for_the_time_goes_and_another_stays(cache: P
     assert sorted(path.name for path in cache.iterdir()) == sorted([used.name, "home"])
 
 
-def test_what_a_living_process_uses_stays_until_it_ends_however_it_does(cache: Path, extension: Path) -> None:
+def test_a_set_that_a_living_process_uses_stays_until_its_end_of_any_kind(
+    cache: Path, extension: Path
+) -> None:
     with user(extension) as (process, copies):
         age_all(cache)
         directory = the_set(cache)
@@ -118,9 +120,7 @@ def test_what_a_living_process_uses_stays_until_it_ends_however_it_does(cache: P
     assert list(cache.iterdir()) == []
 
 
-def test_what_was_made_from_a_file_that_is_gone_goes_unless_a_process_uses_it(
-    cache: Path, extension: Path
-) -> None:
+def test_copies_of_a_file_that_is_gone_go_unless_a_process_uses_them(cache: Path, extension: Path) -> None:
     with user(extension) as (_, copies):
         extension.unlink()
         assert sweep(cache, DAYS_14) == []
@@ -239,7 +239,7 @@ def test_a_note_that_cannot_be_made_says_what_to_do(cache: Path) -> None:
 
 @pytest.fixture
 def large(cache: Path) -> list[Path]:
-    """Three sets of 3 MB each that nobody uses, unused for 10, 5 and 0 days."""
+    """Three sets of 3 MB each that are not in use, unused for 10, 5 and 0 days."""
     made = []
     for name, days in (("a", 10), ("b", 5), ("c", 0)):
         directory = cache / (name * 16)
@@ -252,7 +252,7 @@ def large(cache: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(("megabytes", "left"), [(10, 3), (8, 2), (1, 1)])
-def test_what_was_unused_longest_goes_until_the_cache_is_small_enough(
+def test_the_longest_unused_sets_go_until_the_cache_is_small_enough(
     large: list[Path], megabytes: int, left: int
 ) -> None:
     root = large[0].parent
@@ -360,7 +360,7 @@ def test_copies_that_were_prepared_stay_when_their_original_has_changed(
 
 
 @pytest.mark.long
-def test_a_size_is_kept_where_no_age_is(large: list[Path]) -> None:
+def test_a_size_is_kept_without_an_age(large: list[Path]) -> None:
     age(set_stamp(large[0]), days=100)
     root = large[0].parent
     assert clean(root, Limits()) == []

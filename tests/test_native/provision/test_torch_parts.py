@@ -31,13 +31,13 @@ def test_another_minor_version_is_refused_with_those_that_there_are(libraries: P
 
 
 @pytest.mark.parametrize(("torch", "nearest"), [("2.14.0", "2.13"), ("3.0.0", "2.15"), ("2.8.1", "2.9")])
-def test_who_wants_to_try_gets_the_one_before(
+def test_the_variable_for_untested_versions_takes_the_one_before(
     libraries: Path, monkeypatch: pytest.MonkeyPatch, torch: str, nearest: str
 ) -> None:
     monkeypatch.setenv("INTERPOOL_UNTESTED", "1")
     assert torch_part(libraries, torch).name == f"torch-{nearest}"
 
 
-def test_an_installation_without_any_is_told(tmp_path: Path) -> None:
+def test_an_installation_without_any_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ProvisioningError, match="Install interpool again"):
         torch_part(tmp_path, "2.13.0")

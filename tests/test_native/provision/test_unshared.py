@@ -24,7 +24,7 @@ from interpool.native.provision.unshared import relies_on_one_gil
         "/site/pyarrow/libarrow_compute.so.2600",
     ],
 )
-def test_what_a_wheel_brings_for_its_modules_is_private(path: str) -> None:
+def test_libraries_that_a_wheel_brings_for_its_modules_are_private(path: str) -> None:
     assert relies_on_one_gil(path)
 
 
@@ -36,7 +36,7 @@ def test_what_a_wheel_brings_for_its_modules_is_private(path: str) -> None:
         "/usr/lib/x86_64-linux-gnu/libhdf5_serial.so.103",
     ],
 )
-def test_what_is_made_for_many_threads_and_what_is_the_systems_is_shared(path: str) -> None:
+def test_libraries_for_many_threads_and_those_of_the_system_are_shared(path: str) -> None:
     assert not relies_on_one_gil(path)
 
 

@@ -107,7 +107,7 @@ def together(works: Sequence[Callable[[], T]], timeout: float = 120) -> list[T]:
 
 
 class Gate:
-    """Holds up whoever reads from it, in any interpreter or in native code, until it is opened.
+    """Delays each thread that reads from it, in any interpreter or in native code, until it is opened.
 
     So a test decides when a call comes back: what is done before has not waited for that call.
     """
@@ -122,7 +122,7 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Lets all go on who read from ``fd``, now or later. It stays open, as somebody may be at it."""
+        """Lets all threads go on that read from ``fd``, now or later. It stays open, as one may be at it."""
         if self._write >= 0:
             os.close(self._write)
             self._write = -1

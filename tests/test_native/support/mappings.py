@@ -17,7 +17,7 @@ class Mapping:
     """One line of the map.
 
     Attributes:
-        name: the file, as the kernel tells it.
+        name: the file, as the kernel names it.
         file: its device and inode.
         size: in bytes.
         kib: ``Pss``, ``Private_Dirty`` and so on, KiB.

@@ -15,13 +15,13 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+|\b\d{9,}\b")
 _PASSING = {"__builtins__", "__cached__", "__spec__", "__loader__"}
 
 
-def describe(also_late: bool = False) -> dict[str, str]:
+def describe(also_deferred: bool = False) -> dict[str, str]:
     """For each module of torch's, and each class in it, what has which name.
 
     Args:
-        also_late: have what is late imported before; else it is left out.
+        also_deferred: have what is deferred imported before; else it is left out.
     """
-    if also_late:
+    if also_deferred:
         for module in tuple(sys.modules.values()):
             dir(module)
     found: dict[str, str] = {}
@@ -41,13 +41,13 @@ def describe(also_late: bool = False) -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """The modules of torch's and of families that there are, late or not."""
+    """The modules of torch's and of families that there are, deferred or not."""
     packages = {root.partition(".")[0] for roots in torch_imports.FAMILIES.values() for root in roots}
     return sorted(name for name in sys.modules if name.partition(".")[0] in packages)
 
 
-def late(*roots: str) -> int:
-    """How many modules are late, of all or of those in these packages."""
+def deferred(*roots: str) -> int:
+    """How many modules are deferred, of all or of those in these packages."""
     names = [name for name, module in sys.modules.items() if lean_imports.is_deferred(module)]
     return sum(not roots or f"{name}.".startswith(tuple(f"{root}." for root in roots)) for name in names)
 

@@ -28,7 +28,7 @@ def record(archive: str, name: str) -> bytes:
 
 
 def lose_turn(archive: str) -> bool:
-    """Whether the work is free again after a turn that nobody has kept."""
+    """Whether the work is free again after a turn that was not kept."""
     mapping = open_package(archive).reader._mapping
     _interpool.begin_once(mapping, "test", 0)
     return _interpool.begin_once(mapping, "test", 0) is not None

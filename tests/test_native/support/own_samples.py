@@ -1,6 +1,6 @@
 """torch's own samples, asked for in one interpreter and asked again in another: what all such guests share.
 
-A guest says what is asked. In a first interpreter what each sample gives is recorded; a second one is to give
+A guest says what is asked. In a first interpreter what each sample gives is recorded. A second one is to give
 the same, and says which sample had it import torch's compiler. ``asked_again`` has two interpreters do so.
 """
 
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from namespaces import late
+from namespaces import deferred
 
 from interpool.native.inside.lean_imports import deferred_count
 from interpool.native.upstream.torch_imports import FAMILIES, REGISTERING
@@ -62,7 +62,7 @@ class Samples:
         for name, askings in islice(self._entries(), None, None, stride):
             for asking in islice(_until_error(askings), samples):
                 try:
-                    written = _written(asking)  # tensors that somebody has computed are read as leaves
+                    written = _written(asking)  # tensors that were computed are read as leaves
                     found = _answer(self._ask, written)
                     expected = _answer(self._reference, written) if self._reference else found
                     recorded.setdefault(name, []).append((written, _written(expected)))
@@ -76,7 +76,7 @@ class Samples:
     def answer(self, path: str, answers: str, first: int) -> tuple[int, str]:
         """Asks again, from the ``first``-th entry on, until one has had the compiler imported.
 
-        Where all need that, it asks to the end.
+        If all need that, it asks to the end.
 
         Returns:
             Which entry is next, and the name of the one that has had it imported, if any.
@@ -127,7 +127,7 @@ def gradients(outputs: Any, inputs: Any, *, twice: bool = False) -> list[torch.T
     leaves = [each for each in tensors(inputs) if each.requires_grad]
     found: list[torch.Tensor | None] = []
     for again in (False, True)[: 1 + twice]:
-        # To a number: torch imports its compiler where it is given weights.
+        # To a number: torch imports its compiler if it is given weights.
         weighted = [(each * torch.rand_like(each)).sum() for each in tensors(outputs) if each.requires_grad]
         if not weighted or not leaves:
             break
@@ -146,7 +146,7 @@ def have_expecttest() -> None:
 
 
 def _late_compilers() -> int:
-    return late(*FAMILIES[REGISTERING])
+    return deferred(*FAMILIES[REGISTERING])
 
 
 def _until_error(askings: Iterable[Asking]) -> Iterator[Asking]:

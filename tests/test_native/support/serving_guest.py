@@ -31,17 +31,17 @@ def service(function: Callable[[str, bytes, bytes], Any]) -> Service:
 @service
 def describe(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What arrived, as a line of JSON."""
-    told = {
+    described = {
         "worker": worker,
         "load_command": load_command.hex(),
         "frame": frame.hex(),
         "interpreter": interpreter_id(),
     }
-    return json.dumps(told).encode() + b"\n", True
+    return json.dumps(described).encode() + b"\n", True
 
 
 def keep(worker: str, load_command: bytes) -> Callable[[memoryview], tuple[bytes, bool]]:
-    """Keeps a view of each message, and tells what all so far show: the ends of those that can be read."""
+    """Keeps a view of each message, and answers what all so far show: the ends of those that can be read."""
     kept: list[Any] = []
 
     def look(frame: memoryview) -> tuple[bytes, bool]:
@@ -58,7 +58,7 @@ def length(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]
 
 @service
 def follow(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
-    """Does what a word in parentheses in the frame tells."""
+    """Does what a word in parentheses in the frame says."""
     if b"(raise)" in frame:
         raise LookupError(f"asked of {worker}")
     if b"(exit)" in frame:
@@ -100,7 +100,7 @@ def loop_for_ever() -> None:
 
 @service
 def interruptible(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
-    """Does what a word in parentheses in the frame tells, as the code of a model."""
+    """Does what a word in parentheses in the frame says, as the code of a model."""
     if waits := re.search(rb"\(wait for (\d+)", frame):
         os.read(int(waits[1]), 1)  # not the model
     try:
@@ -210,21 +210,21 @@ def bound_to_thread(worker: str, load_command: bytes, frame: bytes) -> tuple[byt
         made["database"].execute("insert into made_by values (?)", (worker,))
         decimal.getcontext().prec = 5
         np.seterr(divide="raise")
-    told = {
+    described = {
         "local": getattr(made["local"], "value", None),
         "database": made["database"].execute("select worker from made_by").fetchone()[0],
         "precision": decimal.getcontext().prec,
         "numpy": np.geterr()["divide"],
         "interpreter": interpreter_id(),
     }
-    return json.dumps(told).encode() + b"\n", True
+    return json.dumps(described).encode() + b"\n", True
 
 
 @service
 def thread_state(worker: str, load_command: bytes, frame: bytes) -> tuple[bytes, bool]:
     """What a model finds that has set nothing."""
-    told = {"precision": decimal.getcontext().prec, "numpy": np.geterr()["divide"]}
-    return json.dumps(told).encode() + b"\n", True
+    described = {"precision": decimal.getcontext().prec, "numpy": np.geterr()["divide"]}
+    return json.dumps(described).encode() + b"\n", True
 
 
 def thread_number() -> int:

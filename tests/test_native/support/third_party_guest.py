@@ -1,4 +1,4 @@
-"""Runs in interpreters, and in the host to tell what is right: what `scripts/bench libraries` computes."""
+"""Runs in interpreters, and in the host for the right answer: what `scripts/bench libraries` computes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def answer(library: str) -> Answer:
 def overlapping(library: str, meeting: str, guests: int) -> Answer:
     """The answer, found while every other guest is busy with the same library.
 
-    Asks again until all ``guests`` have been through once. Each tells the others so by a file in the folder
+    Asks again until all ``guests`` have been through once. Each shows the others so by a file in the folder
     ``meeting``: none is done before all work.
     """
     found = answer(library)

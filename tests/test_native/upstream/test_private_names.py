@@ -25,7 +25,7 @@ BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 PUBLIC = {"_interpool", "sys._getframe", "os._exit"}
 
 
-def test_all_are_as_this_torch_and_this_python_have_them() -> None:
+def test_all_private_names_are_as_this_torch_and_this_python_have_them() -> None:
     assert cpython_private.check() == []
     assert torch_private.check() == []
 
@@ -47,7 +47,7 @@ class Owner:
 
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """Somebody's next release."""
+    """A library's next release."""
     module = types.ModuleType("release")
     exec(RELEASE, vars(module))
     monkeypatch.setitem(sys.modules, "release", module)
@@ -55,7 +55,7 @@ def release(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 @pytest.mark.usefixtures("release")
-def test_whatever_changed_is_listed_together() -> None:
+def test_all_changes_of_private_names_are_listed_together() -> None:
     why = "the test"
     names = [
         PrivateName("release:Owner", why),
@@ -107,7 +107,7 @@ def _private_uses(file: Path) -> Iterator[str]:
                 yield ".".join(chain)
 
     for node in ast.walk(tree):
-        # An attribute by its name, of whatever it is; interpool asks for none of its own so.
+        # An attribute by its name, of any object; interpool asks for none of its own so.
         if isinstance(node, ast.Call) and ast.unparse(node.func) in BY_NAME:
             yield from filter(_is_private, _texts(node.args[1]))
 

@@ -29,13 +29,13 @@ def minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def test_what_these_tests_run_with_is_claimed() -> None:
+def test_the_versions_that_these_tests_run_with_are_claimed() -> None:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert here in requirements.tested_pythons()
     assert minor(torch.__version__) in requirements.tested_torch()
 
 
-def test_what_pip_installs_is_what_is_claimed() -> None:
+def test_pip_installs_exactly_the_versions_that_are_claimed() -> None:
     accepted = SpecifierSet(PROJECT["requires-python"])
     pythons = [f"3.{minor}" for minor in range(8, 30)]
     assert [each for each in pythons if f"{each}.1" in accepted] == requirements.tested_pythons()

@@ -26,7 +26,7 @@ def stock(name: str) -> frozenset[str]:
 
 
 @pytest.mark.long
-def test_what_the_interposer_replaces_is_what_torch_and_libstdcxx_define() -> None:
+def test_torch_and_libstdcxx_define_all_that_the_interposer_replaces() -> None:
     prefix = provision.SYMBOL_PREFIX
     own = defined(provision.interposer_path())
     replaced = {name.removeprefix(prefix) for name in own if name.startswith(f"{prefix}_Z")}

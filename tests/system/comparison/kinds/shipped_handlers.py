@@ -19,7 +19,7 @@ VISION = [] if HAVE_VISION else ["torchvision"]
 
 
 def vision(directory: Path) -> None:
-    """Brings torchvision along where it is not installed."""
+    """Brings torchvision along if it is not installed."""
     if not HAVE_VISION:
         shutil.copytree(Path(__file__).parent.parent / "vision" / "torchvision", directory / "torchvision")
 

@@ -34,7 +34,7 @@ class Environment:
         self.argv = list(sys.argv)
 
     def handle(self, data, context):
-        warnings.warn("nobody hears this", stacklevel=1)
+        warnings.warn("this is not shown", stacklevel=1)
         logging.getLogger("x").warning("nor this")
         logging.getLogger("x").error("but this")
         wish = data[0]["body"]

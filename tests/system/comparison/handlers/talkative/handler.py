@@ -15,7 +15,7 @@ print("printed while it is imported")
 class Talkative:
     def initialize(self, context):
         logger.info("initialize %s", context.model_name)
-        logger.debug("nobody hears this")
+        logger.debug("this is not shown")
         print("no newline", end="")
         print(" until here", file=sys.stdout, flush=True)
         context.metrics.add_counter("Initialized", 1)
