@@ -1,23 +1,31 @@
-"""The pages are in plain English: short sentences, standard terms, and an actor in each sentence.
+"""Pages, docstrings and comments are in plain English: short sentences, standard terms, an actor in each.
 
-Code, comments and targets of links are left out. A failure names the page, the line and what to write.
+Code, comments in pages and targets of links are left out. A failure names the file, the line
+and what to write.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+OF_HANDLER = ("backend", "commands", "direct", "frontend", "run", "stock_worker")
+FOLDERS = (*(f"handler/{name}" for name in OF_HANDLER), "archiver_ext", "native", "scripts", "tests")
 # Notes for people who change interpool, longer than all other pages together: only their words are checked.
 LABORATORY = {"architecture.md", "benchmarks.md"}
 MOST_WORDS = 25  # a sentence, on the average of a page
+LONGEST = 32  # words of a sentence in code; 25 are what a writer aims at
 ADVICE = {
-    r"nobody|no one": "name the actor: 'no model', 'no client', 'you need not'",
+    r"(?:no|some|any)body|no one": "name the actor: 'no model', 'each client', 'you need not'",
     r"whoever": "name the actor: 'a client that', 'an attacker who'",
     r"whatever": "'any', 'all else', or 'with every'",
     r"told": "'asked', 'configured', or the option's name; not 'told apart' but 'distinguished'",
@@ -31,37 +39,56 @@ ADVICE = {
 }
 BANNED = re.compile(r"\b(" + "|".join(f"(?:{words})" for words in ADVICE) + r")\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(?:What|Who|Whoever|Where) (?!.*[?:]$)")
-IGNORED = re.compile(r"^```.*?^```$|<!--.*?-->|`[^`]*`|(?<=\])\([^)]*\)", re.DOTALL | re.MULTILINE)
+IGNORED = re.compile(r"^```.*?^```$|<!--.*?-->|(`+)[^`]+\1|(?<=\])\([^)]*\)", re.DOTALL | re.MULTILINE)
 SENTENCE = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z“*(\d"])""")
-NO_PROSE = ("|", "#", "![", ":::")
-ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+")
+NO_PROSE = re.compile(r"\||#|!\[|:::|.*\S {3}")  # also a table in a docstring, by its columns
+ITEM = re.compile(r"^(?:\s*(?:[-*]|\d+\.)\s+|\s+\*{0,2}\w+: |\s*\w+:$)")  # also of a docstring's sections
+DIRECTIVE = re.compile(r"#(?: ?(?:noqa|type|fmt):|!).*|# ?")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-def plain_text(page: Path) -> str:
-    """The page with other characters in place of what is ignored: lines stay where they are."""
-    text = page.read_text(encoding="utf-8")
+def plain_text(file: Path) -> str:
+    """The page, or what is prose in a program, without what is ignored: lines stay where they are."""
+    text = file.read_text(encoding="utf-8")
     return IGNORED.sub(
-        lambda found: re.sub(r"[^\n]+", "x" if found[0].startswith("`") else "", found[0]), text
+        lambda found: re.sub(r"[^\n]+", "X" if found[0].startswith("`") else "", found[0]),
+        of_program(text) if file.suffix == ".py" else text,
     )
+
+
+def of_program(source: str) -> str:
+    """A program's docstrings and comments; a comment begins as an item of a list."""
+    alone = [line.lstrip().startswith("#") for line in source.splitlines()]
+    lines = [""] * len(alone)
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                for number, line in enumerate(text.splitlines(), start=node.lineno - 1):
+                    lines[number] = line
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            number = token.start[0] - 1
+            goes_on = number > 0 and alone[number - 1] and alone[number]
+            lines[number] = ("" if goes_on else "- ") + DIRECTIVE.sub("", token.string, count=1)
+    return "\n".join(lines)
 
 
 def paragraphs(text: str) -> Iterator[str]:
     """Paragraphs and items of lists, without headings and tables."""
     lines: list[str] = []
     for line in [*text.splitlines(), ""]:
-        if lines and (not line.strip() or line.startswith(NO_PROSE) or ITEM.match(line)):
+        if lines and (not line.strip() or NO_PROSE.match(line) or ITEM.match(line)):
             yield " ".join(lines)
             lines = []
-        if line.strip() and not line.startswith(NO_PROSE):
-            lines.append(ITEM.sub("", line).strip())
+        if line.strip() and not NO_PROSE.match(line):
+            lines.append(ITEM.sub("", line, count=1).strip())
 
 
-def sentences(page: Path) -> list[str]:
+def sentences(file: Path) -> list[str]:
     return [
         sentence.strip("*[] ")
-        for paragraph in paragraphs(plain_text(page))
+        for paragraph in paragraphs(plain_text(file))
         for sentence in SENTENCE.split(paragraph)
         if re.search(r"\w", sentence)
     ]
@@ -79,14 +106,32 @@ def test_sentences_are_short(page: Path) -> None:
     assert average <= MOST_WORDS, f"{page.name}: {average:.1f} words a sentence; the longest:\n{longest}"
 
 
-@pages
-def test_words_are_standard_ones(page: Path) -> None:
-    found = [
-        f"{page.name}:{number}: {word[0]!r}: write {advice}"
-        for number, line in enumerate(plain_text(page).splitlines(), start=1)
+def banned_words(file: Path) -> list[str]:
+    return [
+        f"{file}:{number}: {word[0]!r}: write {advice}"
+        for number, line in enumerate(plain_text(file).splitlines(), start=1)
         for word in BANNED.finditer(line)
         for banned, advice in ADVICE.items()
         if re.fullmatch(banned, word[0], re.IGNORECASE)
+    ]
+
+
+@pages
+def test_words_are_standard_ones(page: Path) -> None:
+    found = banned_words(page)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_and_comments_have_short_sentences_of_standard_words(folder: str) -> None:
+    programs = sorted((ROOT / folder).rglob("*.py"))
+    assert programs
+    found = [word for program in programs for word in banned_words(program)]
+    found += [
+        f"{program}: {words(sentence)} words, and {LONGEST} at most: {sentence}"
+        for program in programs
+        for sentence in sentences(program)
+        if words(sentence) > LONGEST
     ]
     assert not found, "\n".join(found)
 
@@ -117,3 +162,25 @@ def test_what_is_not_plain_is_found(text: str, test, tmp_path: Path) -> None:
         test(page)
     page.write_text(f"```\n{text}\n```\n\nIt is plain. What is it?\n\n`told` is code.\n")
     test(page)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("source", "is_plain"),
+    [
+        ('"""Nobody needs it."""', False),
+        ("def f():\n    '''It works.\n\n    Args:\n        x: is told.\n    '''", False),
+        ("x = 1  # told\n", False),
+        ("# One" + " and one" * 20 + "\n#" + " and one" * 20, False),
+        ("x = 'nobody is told'", True),
+        ('"""Nothing. ``told`` is code."""', True),
+        ("".join(f"x = {number}  # each of these is a comment of its own\n" for number in range(9)), True),
+    ],
+)
+def test_programs_that_are_not_plain_are_found(
+    source: str, is_plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (tmp_path / "program.py").write_text(source)
+    with nullcontext() if is_plain else pytest.raises(AssertionError):
+        test_docstrings_and_comments_have_short_sentences_of_standard_words(".")
