@@ -56,7 +56,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle for two interpreters, which has been moved since it was made."""
     made = tmp_path_factory.mktemp("made") / "bundle"
     done = run("interpool", "prepare", "--slots", "2", "--import", "yaml", "--bundle", made)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = f"interpool: making the bundle {made} for 2 interpreters\n"
+    assert (done.returncode, done.stderr) == (0, said)
     assert re.fullmatch(rf"{made}: \d+ copies for 2 interpreters, \d+ MB in all\n", done.stdout)
     assert list(made.parent.iterdir()) == [made]
     return made.rename(tmp_path_factory.mktemp("moved") / "b")
