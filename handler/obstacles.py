@@ -1,8 +1,8 @@
 """Which ordinary archives cannot share a process with other models, as far as that shows before they run.
 
-An ordinary archive's handler takes a process of its own for granted. What would fail here, or disturb
-other models, is looked for in its manifest, its configuration and its handler file; what does not show
-there shows when the pool tries to load it, or at the first call that asks for it. Such a model is
+An ordinary archive's handler takes a process of its own for granted. This module searches its manifest,
+its configuration and its handler file for what would fail here, or disturb other models. All else shows
+when the pool tries to load it, or at the first call that asks for it. Such a model is
 served by TorchServe's own workers, and its model log says why.
 """
 

@@ -18,10 +18,10 @@ import pytest
 from paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-OF_HANDLER = ("backend", "commands", "direct", "frontend", "run", "stock_worker")
-FOLDERS = (*(f"handler/{name}" for name in OF_HANDLER), "archiver_ext", "native", "scripts", "tests")
+FOLDERS = ("handler", "archiver_ext", "native", "scripts", "tests")
 # Notes for people who change interpool, longer than all other pages together: only their words are checked.
 LABORATORY = {"architecture.md", "benchmarks.md"}
+PROGRAMS = {".py", ".cc", ".h", ".cpp"}
 MOST_WORDS = 25  # a sentence, on the average of a page
 LONGEST = 32  # words of a sentence in code; 25 are what a writer aims at
 ADVICE = {
@@ -40,7 +40,7 @@ ADVICE = {
 BANNED = re.compile(r"\b(" + "|".join(f"(?:{words})" for words in ADVICE) + r")\b", re.IGNORECASE)
 CLAUSE = re.compile(r"(?:What|Who|Whoever|Where) (?!.*[?:]$)")
 IGNORED = re.compile(r"^```.*?^```$|<!--.*?-->|(`+)[^`]+\1|(?<=\])\([^)]*\)", re.DOTALL | re.MULTILINE)
-SENTENCE = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z“*(\d"])""")
+SENTENCE = re.compile(r"""(?<=[^.].[.!?])["”)*]*\s+(?=[\w“*("])""")  # also "glibc does"; not after "e.g."
 NO_PROSE = re.compile(r"\||#|!\[|:::|.*\S {3}")  # also a table in a docstring, by its columns
 ITEM = re.compile(r"^(?:\s*(?:[-*]|\d+\.)\s+|\s+\*{0,2}\w+: |\s*\w+:$)")  # also of a docstring's sections
 DIRECTIVE = re.compile(r"#(?: ?(?:noqa|type|fmt):|!).*|# ?")
@@ -53,12 +53,17 @@ def plain_text(file: Path) -> str:
     text = file.read_text(encoding="utf-8")
     return IGNORED.sub(
         lambda found: re.sub(r"[^\n]+", "X" if found[0].startswith("`") else "", found[0]),
-        of_program(text) if file.suffix == ".py" else text,
+        of_python(text) if file.suffix == ".py" else text if file.suffix == ".md" else of_cpp(text),
     )
 
 
-def of_program(source: str) -> str:
-    """A program's docstrings and comments; a comment begins as an item of a list."""
+def of_cpp(source: str) -> str:
+    """The comments that stand on lines of their own."""
+    return "\n".join(re.sub(r"^\s*// ?|.*", "", line, count=1) for line in source.splitlines())
+
+
+def of_python(source: str) -> str:
+    """Docstrings and comments; a comment begins as an item of a list."""
     alone = [line.lstrip().startswith("#") for line in source.splitlines()]
     lines = [""] * len(alone)
     for node in ast.walk(ast.parse(source)):
@@ -124,7 +129,7 @@ def test_words_are_standard_ones(page: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_and_comments_have_short_sentences_of_standard_words(folder: str) -> None:
-    programs = sorted((ROOT / folder).rglob("*.py"))
+    programs = sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in PROGRAMS)
     assert programs
     found = [word for program in programs for word in banned_words(program)]
     found += [

@@ -86,7 +86,7 @@ def _is_busy(frontend: int) -> bool:
         key = shim.instance_key(frontend, "")
     except shim.Refused:
         return False  # it has ended
-    # Each of them hears of it, whatever the others answer.
+    # Each of them hears of it, also if one has calls.
     calls = [_has_calls(directory) for directory in Path(shim.runtime_base()).glob(f"{key}*")]
     return any(calls)
 

@@ -123,7 +123,7 @@ class MemoryBrake:
             self._before = None
 
     def _run(self) -> None:
-        # Else a look may come too late on a busy machine. Root may do this, unless its container may not.
+        # Else a busy machine may delay a look too much. Root may do this, unless its container may not.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
         logged, pause = "", 0.0

@@ -276,7 +276,7 @@ def _restore(marker: Path) -> None:
 
 
 def identity_of(model_dir: str) -> str:
-    """A text that identifies an archive, whatever directory TorchServe extracts it to.
+    """A text that identifies an archive in any directory to which TorchServe extracts it.
 
     Raises:
         OSError: the directory or its manifest cannot be read.

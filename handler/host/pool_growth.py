@@ -1,7 +1,7 @@
 """Gives the other models room while long calls hold every interpreter.
 
 The pool cannot know how long a call will take, and it takes no lease back. So the calls of one model may come
-to hold all interpreters, whatever the pool's size. They hold them until their limit or TorchServe's timeout.
+to hold all interpreters of a pool of any size. They hold them until their limit or TorchServe's timeout.
 The other models wait only until that is evident. Then the pool grows by one beyond its size, for models that
 have no interpreter at all. It grows by another one if a long call holds that one, too.
 """

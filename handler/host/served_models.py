@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interpool.handler.host.host_state import ServedState
 
 # By then TorchServe has restarted a worker, or will not. After so long, a failed load does not make its model
-# count as not ready any more: the next request tries the load again, and a load balancer sends none to a
+# count as not ready any more. The next request tries the load again, and a load balancer sends none to a
 # model that is not ready.
 RESTART_S = 120.0
 GONE_LIMIT = 500  # names

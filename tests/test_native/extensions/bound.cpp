@@ -26,7 +26,7 @@ class OwnError : public std::exception {
   std::string what_;
 };
 
-// Python is told of OwnError, not of this one.
+// A translator is registered for OwnError, and none for this one.
 class QuietError : public OwnError {
  public:
   using OwnError::OwnError;
