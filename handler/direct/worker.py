@@ -106,6 +106,7 @@ class WorkerConnection:
     def send(self, jobs: list[Job]) -> None:
         """Send a batch; each of its jobs gets an answer in every case."""
         self._jobs = {job.request_id: job for job in jobs}
+        refusal = None
         try:
             self._channel.predict([job.take_request() for job in jobs])
         except ValueError as error:  # a part of 2 GiB
@@ -113,8 +114,6 @@ class WorkerConnection:
         except MemoryError:
             said = "Memory was lacking for the request. Try again later, or send less."
             refusal = Refusal(507, "InternalServerException", said)
-        else:
-            refusal = None
         if refusal is not None:  # nothing was sent
             self._fail(refusal)
             self._loop.call_soon(self._rest)

@@ -72,7 +72,7 @@ class Neighbourhood:
         self._gone: set[str] = set()
         self._size = (0, 0)  # the number of all modules, and of deferred ones
         self._imported: set[str] = set()  # modules at the end of the last import
-        self._by_imports: dict[tuple[str, str], object] = {}  # what libraries have bound in others since a look
+        self._by_imports: dict[tuple[str, str], object] = {}  # what libraries have bound in others
 
     def begin(self) -> None:
         """Watch the present environment. Call before a model is loaded."""

@@ -150,10 +150,10 @@ class _Reader:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not node.value.value
             for target in node.targets
         }
-        for node in self._nodes:  # a name that is bound again has no known meaning
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                if node not in self._hidden and node not in stands_in:
-                    self._imported.pop(node.id, None)
+        names = [node for node in self._nodes if isinstance(node, ast.Name)]
+        for name in names:  # one that is bound again has no known meaning
+            if isinstance(name.ctx, ast.Store) and name not in self._hidden and name not in stands_in:
+                self._imported.pop(name.id, None)
 
     def _imports(self, own: set[str]) -> Iterator[tuple[str, str]]:
         for node in self._nodes:

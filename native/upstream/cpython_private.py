@@ -264,7 +264,7 @@ def replace_dlopen(make: Callable[[Callable[..., int]], Callable[..., int]]) -> 
 
 def replace_load(make: Callable[[Callable[[Any], Any]], Any]) -> None:
     """Replace the function that loads a module once it is found; ``make`` gets the stock one."""
-    bootstrap: Any = importlib._bootstrap  # type: ignore[attr-defined]
+    bootstrap: Any = importlib._bootstrap
     stock = bootstrap._load_unlocked
     made = make(stock)
     # Python leaves the frames of this file out of tracebacks.

@@ -85,7 +85,7 @@ def headlines() -> str:
     four = "`PUT min_worker=4` on a warm server, until each of the four has answered rightly"
     first = "a server just started: from the first model's registration to its first correct answer"
     return markdown_table(
-        "on shared machines of two cores, both of a row side by side in one run | stock TorchServe | interpool",
+        "on two shared cores, both of a row side by side in one run | stock TorchServe | interpool",
         [
             [four, seconds("stock: answered"), seconds("pool: answered")],
             [first, seconds("stock: first"), seconds("pool: first, host by serve")],

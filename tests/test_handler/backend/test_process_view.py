@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 from urllib.request import getproxies
 
-import numpy
+import numpy as np
 import pytest
 from interpool_testing import run_program
 from waiting import wait_for
@@ -83,7 +83,7 @@ with one.entered():
     found = [draw() + draw(), others]
 """
     drawn, others = cast("list[list[float]]", _run(session, source))
-    pythons, numpys = random.Random(1), numpy.random.RandomState(1)
+    pythons, numpys = random.Random(1), np.random.RandomState(1)
     assert drawn == [each() for _ in range(2) for each in (pythons.random, numpys.rand)]
     assert others[2] == drawn[0]
     assert not set(drawn) & {others[0], others[1], others[3]}

@@ -619,14 +619,14 @@ def test_a_client_that_sends_requests_without_reading_answers_is_refused() -> No
 
 def test_a_client_that_reads_its_answers_may_send_any_number_of_requests() -> None:
     asked = HEAD + b"Content-Length: 1\r\n\r\nx"
-    with _served(Application(models_with(AnsweringQueue(Answer(200, b"", (), b"x"))))) as where:
-        with socket.create_connection(where) as client:
-            client.settimeout(30)
-            for _ in range(40):
-                client.sendall(asked * 100)
-                said = b""
-                while said.count(b"HTTP/1.1 200") < 100 or not said.endswith(b"x"):
-                    said += client.recv(1 << 16)
+    queue = AnsweringQueue(Answer(200, b"", (), b"x"))
+    with _served(Application(models_with(queue))) as where, socket.create_connection(where) as client:
+        client.settimeout(30)
+        for _ in range(40):
+            client.sendall(asked * 100)
+            said = b""
+            while said.count(b"HTTP/1.1 200") < 100 or not said.endswith(b"x"):
+                said += client.recv(1 << 16)
 
 
 def test_a_head_of_too_many_headers_is_refused(address: tuple[str, int]) -> None:

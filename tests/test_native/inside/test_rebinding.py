@@ -40,7 +40,8 @@ def run(code):
                         "def lazily():\\n    def g(): pass\\n    global f\\n    f = g")
     watched = Neighbourhood()
     watched.begin()
-    names = {"module": module, "imported": imported, "torch": torch, "json": json, "sys": sys, "mock": unittest.mock,
+    names = {"module": module, "imported": imported, "torch": torch, "json": json, "sys": sys,
+             "mock": unittest.mock,
              "functools": functools, "logging": logging}
     model = module("<torch_package_7>.model", "import neighbour\\n" + code, **names)
     try:
@@ -85,12 +86,14 @@ def _found(session: InterpreterSession, code: str) -> str:
         ),
         ("vars(neighbour).clear()", "neighbour.f"),
         (
-            "imported('library', 'import neighbour\\ndef g(): pass\\ndef apply(): neighbour.f = g').apply()",
+            "imported('library', 'import neighbour\\ndef g(): pass\\ndef put(): neighbour.f = g').put()",
             "neighbour.f",
         ),
         (
-            "library = imported('library', 'import neighbour\\ndef g(): pass\\ndef apply(): neighbour.f = g')\n"
-            "library.apply()\nimported('other', 'import library')",
+            (
+                "imported('library', 'import neighbour\\ndef g(): pass\\ndef put(): neighbour.f = g').put()\n"
+                "imported('other', 'import library')"
+            ),
             "neighbour.f",
         ),
     ],
@@ -112,7 +115,7 @@ def test_replaced_or_removed_code_of_others_is_named(
         "neighbour.lazily()",
         "imported('library', 'import neighbour\\ndef g(): pass\\nneighbour.f = g')",
         "imported('library', 'import neighbour\\nneighbour.C.m = lambda self: 1')",
-        "imported('library', 'def f(): pass\\ndef g(): pass\\ndef apply():\\n    global f\\n    f = g').apply()",
+        "imported('library', 'def f(): pass\\ndef g(): pass\\ndef put():\\n    global f\\n    f = g').put()",
         (
             "module('library', 'import collections, dataclasses, enum\\n@dataclasses.dataclass\\nclass A:\\n"
             '    x: int = 0\\nclass B(enum.Enum):\\n    X = 1\\nP = collections.namedtuple("P", "x")\')'
