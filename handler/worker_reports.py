@@ -24,6 +24,8 @@ Kind = Literal[
     "loading",
     "loaded",
     "load_failed",
+    "searching",
+    "searched",
     "started",
     "not_started",
     "ended",
@@ -38,8 +40,9 @@ class Report:
     """One thing that happened in an interpreter.
 
     Attributes:
-        kind: one of these. A model is being loaded, was loaded or could not be, in any interpreter. A worker
-            is ready for requests. It ends, because its model cannot be loaded, or by what its model did
+        kind: one of these. A model is being loaded, was loaded or could not be, in any interpreter. A search
+            for other models' traces, before a worker's frame, begins or has ended. A worker is ready for
+            requests. It ends, because its model cannot be loaded, or by what its model did
             (``sys.exit``, say). Its model has left traces that its neighbours would meet. Spans of
             OpenTelemetry's have ended. The process has lost its GPU while it served this worker.
         pid: of the worker's shim.

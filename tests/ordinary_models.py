@@ -6,6 +6,7 @@ import itertools
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import otf
 from extracted import extracted, token
@@ -60,14 +61,15 @@ class Worker:
         manager: the pool.
         directory: of the extracted model.
         code: its handler file, which is written if the directory is not there.
+        more: what replaces what the host says of the worker.
     """
 
     _ids = itertools.count()
 
-    def __init__(self, manager: InterpreterManager, directory: Path, code: str) -> None:
+    def __init__(self, manager: InterpreterManager, directory: Path, code: str, **more: Any) -> None:
         if not directory.exists():
             (extracted(directory) / "handler.py").write_text(code)
-        worker = token(ordinary=True, own_directory=True, model_dir=str(directory)).as_text()
+        worker = token(ordinary=True, own_directory=True, model_dir=str(directory), **more).as_text()
         self._client = Client(
             manager, SERVICE_FUNCTION, module=SERVICE_MODULE, affinity=str(directory), worker=worker
         )

@@ -45,14 +45,20 @@ def is_touched_by_another(token: WorkerToken) -> bool:
     before, _last = _last, token
     if before is None or _has_one_model or before.model_dir == token.model_dir:
         return False
-    reason = _neighbourhood.look(at_once=True)
-    if not before.unwatched:
-        reason = reason or model_threads.at_work(before.model_dir, _START_S if _is_due else _MOMENT_S)
-    if reason and not before.unwatched:
-        give_to({before.model_dir: before}, reason)
-        return True
     is_due = _served and (_is_due or _neighbourhood.thorough_look_is_due)
-    return bool(is_due and _check_thoroughly())
+    if is_due:  # it is no part of the worker's call, whose time may be limited
+        Report("searching", token.pid, interpreter_id() or 0).send(token.reports)
+    try:
+        reason = _neighbourhood.look(at_once=True)
+        if not before.unwatched:
+            reason = reason or model_threads.at_work(before.model_dir, _START_S if _is_due else _MOMENT_S)
+        if reason and not before.unwatched:
+            give_to({before.model_dir: before}, reason)
+            return True
+        return bool(is_due and _check_thoroughly())
+    finally:
+        if is_due:
+            Report("searched", token.pid, interpreter_id() or 0).send(token.reports)
 
 
 def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:

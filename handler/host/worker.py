@@ -252,10 +252,15 @@ class Worker:
         self.model = f"{name}/{self.model.rpartition('/')[2]}"
 
     def note_load(self, report: Report) -> None:
-        """Take a report on a load of its model. The end of a load counts only if its begin was reported."""
-        if report.kind == "loading":
+        """Take a report on what comes before a call and is no part of it: a load, or a search for traces.
+
+        An end counts only if its begin was reported.
+        """
+        if report.kind in ("loading", "searching"):
             self._loading[report.interpreter] = time.monotonic()
-        elif report.kind in ("loaded", "load_failed") and self._loading.pop(report.interpreter, 0):
+        elif report.kind in ("loaded", "load_failed", "searched") and self._loading.pop(
+            report.interpreter, 0
+        ):
             self._loaded_at = time.monotonic()
 
     def without_load(self, running: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from interpool.native.upstream.cpython_private import replace_load
@@ -28,7 +29,8 @@ def notice(on_end: Callable[[], None]) -> None:
             finally:
                 _depth.count = count
                 if not count:
-                    on_end()
+                    with suppress(Exception):  # the import has not failed
+                        on_end()
 
         return load
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ordinary_models import ANSWERS, Worker, command
 from waiting import wait_for
 
 from interpool.handler.host.service_entry import SERVICE_MODULE
+from interpool.handler.worker_reports import Report
 from interpool.native import InterpreterManager
 
 STREAMS = """
@@ -102,6 +104,24 @@ def test_traces_of_a_call_are_searched_for_before_a_neighbour_runs_and_not_befor
         assert _owners(manager) == [None]
         assert neighbour.ask() == "False"
         assert str(tmp_path / "leaves") in _owners(manager)
+
+
+def test_a_search_for_a_neighbours_traces_is_reported_as_no_part_of_the_call(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.settimeout(30)
+    code = f"def answer(): return 'answered'\n{ANSWERS}"
+    with ExitStack() as stack:
+        stack.enter_context(ours)
+        stack.enter_context(theirs)
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        asked = stack.enter_context(
+            closing(Worker(manager, tmp_path / "asked", code, reports=theirs.fileno()))
+        )
+        neighbour = stack.enter_context(closing(Worker(manager, tmp_path / "neighbour", code)))
+        while Report.receive(ours).kind != "started":
+            pass
+        assert neighbour.ask() == asked.ask() == "answered"
+        assert [Report.receive(ours).kind for _ in range(2)] == ["searching", "searched"]
 
 
 HEARS = f"""

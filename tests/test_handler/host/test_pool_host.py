@@ -32,7 +32,7 @@ from interpool.handler.host.interpreter_pool import Pool
 from interpool.handler.host.pool_host import TICK_S, PoolHost
 from interpool.handler.host.worker import Worker
 from interpool.handler.host.worker_ends import WorkerEnds
-from interpool.handler.worker_reports import Report
+from interpool.handler.worker_reports import Kind, Report
 from interpool.handler.worker_token import WorkerToken
 
 
@@ -404,21 +404,22 @@ def test_a_host_whose_directory_was_removed_does_not_make_it_again(
 
 
 @pytest.mark.usefixtures("quick_ticks")
-def test_a_load_does_not_count_against_the_limit_of_a_call(
-    runtime: Path, model: Path, tmp_path: Path
+@pytest.mark.parametrize(("begins", "ends"), [("loading", "loaded"), ("searching", "searched")])
+def test_a_load_or_search_does_not_count_against_the_limit_of_a_call(
+    runtime: Path, model: Path, tmp_path: Path, begins: Kind, ends: Kind
 ) -> None:
     _Pool.connections = []
     _configure(model, "interpool: {call_limit: 0.2}\n")
     worker, stream, token = _serve(runtime, tmp_path / ".s", model)
     began = time.monotonic()
-    Report("loading", token.pid, 1).send(token.reports)
+    Report(begins, token.pid, 1).send(token.reports)
     _states(runtime)  # reports are read by then
     call = _Pool.connections[0]
     call["began"] = began
     wait_for(lambda: time.monotonic() - began > 0.6, "thrice the limit")
     _states(runtime)
     assert "interrupted" not in call
-    Report("loaded", token.pid, 1).send(token.reports)
+    Report(ends, token.pid, 1).send(token.reports)
     wait_for(lambda: "interrupted" in call, "the call to be interrupted, as it goes on after the load")
     call["began"] = None
     _Pool.end(0)
