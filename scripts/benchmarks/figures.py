@@ -188,13 +188,16 @@ def ten_models() -> dict[str, str]:
 def comparison() -> str:
     """Other ways to serve a model: figures of the kept results, and what each says of itself."""
     in_ten = ten_models()
-    ours = ("yes", "yes", "[one H100 tried](docs/requests.md#gpus)", "Linux x86_64")
-    both = {
-        "interpool, packed": ("interpool, behind TorchServe", "one process, 8 shims", *ours),
-        "interpool run": ("[`interpool run`](docs/direct.md), without Java", "one process", *ours),
-    }
+    ours = (
+        "interpool, behind TorchServe",
+        "one process, 8 shims",
+        "yes",
+        "yes",
+        "[one H100 tried](docs/requests.md#gpus)",
+        "Linux x86_64",
+    )
     rows = []
-    for name, (link, *facts) in {**both, **COMPARED}.items():
+    for name, (link, *facts) in {"interpool, packed": ours, **COMPARED}.items():
         by_model = {model: by_name.get(name) for model, by_name in kept("serving")["figures"].items()}
         small, medium = by_model["small"], by_model["medium"]
         unknown = "-" if name in NO_SERVERS else NOT_MEASURED
@@ -591,6 +594,7 @@ TABLES: dict[Path, Tables] = {
         "suite": suite,
         "suite-bars": partial(bars, "scaling-suite"),
         "servers": servers,
+        "all-servers": partial(servers, "serving-all"),
         "direct-servers": partial(servers, "serving-direct"),
         "direct-bars": partial(bars, "serving-direct"),
         "serving-models": models_together,
