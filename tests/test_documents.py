@@ -60,6 +60,12 @@ def test_the_readme_says_of_scaling_what_was_measured() -> None:
     assert said in README.read_text()
 
 
+def test_the_readme_begins_with_what_was_measured() -> None:
+    memory = figures.kept("memory")["ordinary"]
+    said = f"{memory['pool, MB']:,.0f} MB in place of {memory['stock, MB']:,.0f} MB."
+    assert said in README.read_text()
+
+
 def test_commands_run_at_no_port_that_other_servers_have_by_default() -> None:
     assert ports_in(LISTENS_ON) == {"8080", "8081", "8082", "7070", "7071"}
 

@@ -443,8 +443,14 @@ class Package:
     def acquire_session(self, timeout: float | None = None) -> InterpreterSession:
         """Lease an interpreter; the session's ``self`` is the archive's PackageImporter there.
 
+        Args:
+            timeout: seconds to wait for a free interpreter; None for no limit.
+
         Raises:
-            LeaseTimeoutError: no interpreter became free within ``timeout`` seconds.
+            LeaseTimeoutError: no interpreter became free in time.
+            InterpreterStartError: every interpreter was retired, and no new one starts.
+            PoolClosedError: the manager was closed.
+            ValueError: ``timeout`` is negative or not a number.
         """
         refuse_in_fork()
         return self._package.acquire_session(timeout)
