@@ -428,16 +428,16 @@ def servers(result: str = "serving") -> str:
     return markdown_table(head, rows)
 
 
-def models_together() -> str:
+def models_together(name: str) -> str:
     """Each framework with several models at once; what was asked of interpool."""
     rows = []
-    for model, by_name in kept("serving-models")["figures"].items():
-        for name, one in by_name.items():
+    for model, by_server in kept(name)["figures"].items():
+        for server, one in by_server.items():
             seconds = [f"{median(one[what]):.1f} s" for what in ("first_s", "all_s")]
             memory = f"{median(one['mb']):,.0f} MB"
-            rows.append([model, name, str(one["servers"]), *seconds, spread(one["rate"]), memory])
+            rows.append([model, server, str(one["servers"]), *seconds, spread(one["rate"]), memory])
     head = "model | server | servers | each model has answered | each worker has | requests a second | memory"
-    return "\n\n".join([markdown_table(head, rows), bars("serving-models")])
+    return "\n\n".join([markdown_table(head, rows), bars(name)])
 
 
 def slopes() -> str:
@@ -597,7 +597,8 @@ TABLES: dict[Path, Tables] = {
         "all-servers": partial(servers, "serving-all"),
         "direct-servers": partial(servers, "serving-direct"),
         "direct-bars": partial(bars, "serving-direct"),
-        "serving-models": models_together,
+        "serving-models": partial(models_together, "serving-models"),
+        "serving-two-workers": partial(models_together, "serving-two-workers"),
         "slopes": slopes,
         "neighbours": neighbours,
         "many": many,
