@@ -6,6 +6,7 @@ import os
 
 import _interpool
 from interpool.handler.backend import loaded_models, model_threads
+from interpool.handler.backend.host_reports import report
 from interpool.handler.backend.process_view import take_out
 from interpool.handler.worker_reports import Report
 from interpool.handler.worker_token import WorkerToken
@@ -47,7 +48,7 @@ def is_touched_by_another(token: WorkerToken) -> bool:
         return False
     is_due = _served and (_is_due or _neighbourhood.thorough_look_is_due)
     if is_due:  # it is no part of the worker's call, whose time may be limited
-        Report("searching", token.pid, interpreter_id() or 0).send(token.reports)
+        report(token, "searching")
     try:
         reason = _neighbourhood.look(at_once=True)
         if not before.unwatched:
@@ -58,7 +59,7 @@ def is_touched_by_another(token: WorkerToken) -> bool:
         return bool(is_due and _check_thoroughly())
     finally:
         if is_due:
-            Report("searched", token.pid, interpreter_id() or 0).send(token.reports)
+            report(token, "searched")
 
 
 def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:

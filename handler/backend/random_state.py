@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from typing import Any
+
+from interpool.native.upstream.cpython_private import globals_of
 
 _get, _set, _seed = random.getstate, random.setstate, random.seed  # a model may replace the functions
 
@@ -35,5 +36,4 @@ def seed() -> None:
 
 def _of_numpy() -> Any:
     """Return numpy's global generator; None if it is not imported."""
-    module = sys.modules.get("numpy.random.mtrand")
-    return None if module is None else vars(module).get("_rand")
+    return globals_of("numpy.random.mtrand").get("_rand")

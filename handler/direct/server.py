@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -121,6 +121,11 @@ class _Protocol(HttpToolsProtocol):
         self._refusal, self._begun = why, None
         self.flow.pause_reading()
 
+    def _refuse_head(self, why: str) -> NoReturn:
+        """Refuse a head while it is parsed: no request begins, nor does the next one."""
+        self._refuse(why)
+        raise httptools.HttpParserError(why)
+
     def _parse(self, data: bytes | memoryview) -> None:
         """Parse what has come.
 
@@ -153,17 +158,15 @@ class _Protocol(HttpToolsProtocol):
                 self.expect_100_continue = True
             self.headers.append((name, value))
             if len(self.headers) > _MOST_HEADERS:
-                self._refuse(_LARGE_HEAD)
-                raise httptools.HttpParserError(_LARGE_HEAD)  # as below
+                self._refuse_head(_LARGE_HEAD)
 
     def on_headers_complete(self) -> None:
         if self._framing > MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > MOST_HEAD_BYTES:
-            self._refuse(_LARGE_HEAD)
-            raise httptools.HttpParserError(_LARGE_HEAD)  # no request begins, nor does the next one
+            self._refuse_head(_LARGE_HEAD)
         if len(self.pipeline) >= _MOST_IN_LINE:
-            said = f"The connection has {_MOST_IN_LINE} requests in line. Read their answers first."
-            self._refuse(said)
-            raise httptools.HttpParserError(said)
+            self._refuse_head(
+                f"The connection has {_MOST_IN_LINE} requests in line. Read their answers first."
+            )
         if self.parser.should_upgrade():
             self._ordinary_head = self._head_without_upgrade()
             return
