@@ -599,6 +599,7 @@ TABLES: dict[Path, Tables] = {
         "direct-bars": partial(bars, "serving-direct"),
         "serving-models": partial(models_together, "serving-models"),
         "serving-two-workers": partial(models_together, "serving-two-workers"),
+        "serving-first-seconds": partial(models_together, "serving-first-seconds"),
         "slopes": slopes,
         "neighbours": neighbours,
         "many": many,
