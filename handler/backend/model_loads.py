@@ -77,12 +77,14 @@ class _PoolService(Service):  # type: ignore[misc]
             self._entry_point = model.handle
 
 
-def model_of(key: ModelKey, token: WorkerToken) -> LoadedModel:
+def model_of(key: ModelKey, token: WorkerToken, is_trial: bool = False) -> LoadedModel:
     """Return a worker's model; load it if it is not loaded.
 
     Args:
         key: of the worker.
         token: of the worker.
+        is_trial: whether the load's result decides what serves the model. If not, most of what the load
+            leaves is searched for together with what the next call leaves.
 
     Raises:
         LoadError: it cannot be loaded.
@@ -92,7 +94,7 @@ def model_of(key: ModelKey, token: WorkerToken) -> LoadedModel:
     if model is None:
         loaded_models.sweep()  # an unregistered model must not be in its way
         with stdio.loading():
-            model = loaded_models.loaded[key] = _load(key, token)
+            model = loaded_models.loaded[key] = _load(key, token, is_trial)
     return model
 
 
@@ -115,7 +117,7 @@ def try_to_load(worker: str, source: int | bytes) -> tuple[str, str, str] | None
         source = reader.frame
     with stdio.to_worker(token.stdout, token.stderr, token.model_dir):
         try:
-            model = model_of(ModelKey.of_worker(source, token), token)
+            model = model_of(ModelKey.of_worker(source, token), token, is_trial=True)
         except LoadError as error:
             report_lost_device(token)
             return error.unnamed or error.text, error.conflict, ""
@@ -146,7 +148,7 @@ def warm(worker: str, load_command: bytes) -> bool:
     return True
 
 
-def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
+def _load(key: ModelKey, token: WorkerToken, is_trial: bool) -> LoadedModel:
     """Load a model; see ``model_of`` for what this raises."""
     _, command = retrieve_msg(FrameReader(key.load_command))
     request = LoadRequest(
@@ -198,7 +200,7 @@ def _load(key: ModelKey, token: WorkerToken) -> LoadedModel:
     service: Any = model.service
     service._entry_point = noting(service._entry_point)  # TorchServe's Service keeps what this raises
     report(token, "loaded", began=began, model=name)
-    found = neighbours.check_now(request.model_dir, token)
+    found = neighbours.check_now(request.model_dir, token, thoroughly=is_trial)
     return replace(model, traces=found.get(request.model_dir, ""))
 
 

@@ -80,7 +80,7 @@ def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:
             give_to({directory: token}, reason)
 
 
-def check_now(directory: str, token: WorkerToken) -> dict[str, str]:
+def check_now(directory: str, token: WorkerToken, thoroughly: bool = True) -> dict[str, str]:
     """Find what a load, or a call that was cut short, has left here, and calls before it.
 
     No other model meets it from now on.
@@ -88,10 +88,12 @@ def check_now(directory: str, token: WorkerToken) -> dict[str, str]:
     Args:
         directory: of the model that is in place.
         token: of its worker.
+        thoroughly: whether to do the thorough check now, and not before another model meets this interpreter.
 
     Returns:
         What was found, by the directories of the models that may have left it.
     """
+    global _is_due
     if token.unwatched:
         _unwatched.add(directory)
     if _has_one_model or token.unwatched:
@@ -101,7 +103,10 @@ def check_now(directory: str, token: WorkerToken) -> dict[str, str]:
         return give_to({directory: token}, reason)
     if reason := model_threads.at_work(token.model_dir, _START_S):  # its threads meet no other view
         return give_to({directory: token}, reason)
-    return _check_thoroughly()
+    if thoroughly:
+        return _check_thoroughly()
+    _is_due = True
+    return {}
 
 
 def _check_thoroughly() -> dict[str, str]:

@@ -111,8 +111,8 @@ class Neighbourhood:
     def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
         """Return what models have changed or left in the environment; None if nothing.
 
-        Call it after ``look``, while no model is active: after each load, successful or not, and if it is due
-        before another model runs.
+        Call it after ``look``, while no model is active, before another model runs after a load or a first
+        call, and if it is due.
 
         Args:
             passed_over: directories of models to ignore.

@@ -6,8 +6,8 @@ not through a model. A function of the environment whose code or defaults were r
 Entries that the environment keeps per model are none: functools' caches, weak references, dicts by a model's
 class. Plain values have no owner, so ``source_traces`` reads what the model's sources set.
 
-``native/cpp/slot/reach.cc`` follows the references. It runs after a load, once after each of the first calls,
-and seldom later. If large libraries are loaded, it takes tenths of a second.
+``native/cpp/slot/reach.cc`` follows the references. It runs after a load and after each of the first
+calls, before another model runs, and seldom later. With large libraries it takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -125,12 +125,9 @@ def _path_of(value: Any) -> str:
 @functools.cache
 def _of_c_code() -> dict[str, Any]:
     """Return lists that only C code refers to: search functions and error handlers of codecs."""
-    searches = [one for one in gc.get_referrers(encodings.search_function) if type(one) is list]
-    errors = [
-        one
-        for one in gc.get_referrers(codecs.strict_errors)
-        if type(one) is dict and one.get("strict") is codecs.strict_errors
-    ]
+    referrers = gc.get_referrers(encodings.search_function, codecs.strict_errors)
+    searches = [one for one in referrers if type(one) is list and encodings.search_function in one]
+    errors = [one for one in referrers if type(one) is dict and one.get("strict") is codecs.strict_errors]
     return {"register": searches, "register_error": errors}
 
 

@@ -2,12 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <new>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace interpool {
@@ -16,6 +18,7 @@ namespace {
 constexpr const char* kCache = "functools._lru_cache_wrapper";
 constexpr const char* kSpec = "ModuleSpec";
 constexpr std::string_view kLoader = "FileLoader";  // ends the names of those that importlib has
+constexpr size_t kAhead = 16;                       // references whose memory is on its way to the cache
 
 enum class Owner : uint8_t { kEnvironment, kModel, kKeeper };
 
@@ -53,10 +56,18 @@ class Met {
     return insert(reinterpret_cast<uintptr_t>(address));
   }
 
+  void prefetch(const void* address) const {
+    __builtin_prefetch(&places_[place_of(reinterpret_cast<uintptr_t>(address))]);
+  }
+
  private:
+  size_t place_of(uintptr_t address) const {
+    return ((address >> 4) * 0x9E3779B97F4A7C15U >> 20) & (places_.size() - 1);
+  }
+
   bool insert(uintptr_t address) {
     const size_t mask = places_.size() - 1;
-    for (size_t at = (address >> 4) * 0x9E3779B97F4A7C15U >> 20;; ++at) {
+    for (size_t at = place_of(address);; ++at) {
       uintptr_t& place = places_[at & mask];
       if (place == address) {
         return false;
@@ -153,7 +164,16 @@ class Walk {
       }
     }
     // What is nearest to a name comes first.
-    for (size_t next = 0; next < pending_.size() && found_.size() < most_; ++next) {
+    for (size_t next = 0; found_.size() < most_; ++next) {
+      if (next == pending_.size()) {
+        examine_ahead();
+      }
+      if (next == pending_.size()) {
+        return;
+      }
+      if (next + kAhead < pending_.size()) {
+        __builtin_prefetch(pending_[next + kAhead].object);
+      }
       visit(Pending(pending_[next]));
     }
   }
@@ -170,9 +190,9 @@ class Walk {
  private:
   // All borrowed: no code runs meanwhile that could free them.
   struct Pending {
-    PyObject* object;
-    PyObject* name;
-    Py_ssize_t space;
+    PyObject* object = nullptr;
+    PyObject* name = nullptr;
+    Py_ssize_t space = 0;
   };
   struct Found {
     Ref object;
@@ -184,11 +204,28 @@ class Walk {
     const Pending* from;
   };
 
+  // Most of a search's time goes into reading objects that are not in the cache. So each reference waits
+  // until others have followed it, while its object and its place among those met are fetched.
   void meet(PyObject* object, PyObject* name, Py_ssize_t space) {
+    __builtin_prefetch(object);
+    met_.prefetch(object);
+    examine(std::exchange(ahead_[references_++ % kAhead], {object, name, space}));
+  }
+
+  void examine_ahead() {
+    for (size_t i = 0; i < kAhead; ++i) {
+      examine(std::exchange(ahead_[references_++ % kAhead], {}));
+    }
+  }
+
+  void examine(const Pending& next) {
+    if (next.object == nullptr) {
+      return;
+    }
     const bool may_be_a_models =
-        PyObject_IS_GC(object) != 0 || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) != 0;
-    if (may_be_a_models && met_.add(object)) {
-      pending_.push_back({object, name, space});
+        PyObject_IS_GC(next.object) != 0 || PyType_HasFeature(Py_TYPE(next.object), Py_TPFLAGS_HEAPTYPE) != 0;
+    if (may_be_a_models && met_.add(next.object)) {
+      pending_.push_back(next);
     }
   }
 
@@ -337,6 +374,8 @@ class Walk {
   std::unordered_set<std::string_view> modules_;
   std::vector<std::string_view> keepers_;
   Met met_;
+  std::array<Pending, kAhead> ahead_{};
+  size_t references_ = 0;
   std::vector<Pending, Mapped<Pending>> pending_;
   std::vector<Found> found_;
   bool lacks_memory_ = false;

@@ -106,6 +106,25 @@ def test_traces_of_a_call_are_searched_for_before_a_neighbour_runs_and_not_befor
         assert str(tmp_path / "leaves") in _owners(manager)
 
 
+def test_traces_of_a_load_and_the_call_after_it_are_searched_for_together(tmp_path: Path) -> None:
+    code = f"""
+import json
+class Thing: pass
+put = setattr
+put(json, "left", Thing())
+def answer(): return "answered"
+{ANSWERS}"""
+    with ExitStack() as stack:
+        manager = stack.enter_context(InterpreterManager(1, preload=[SERVICE_MODULE]))
+        neighbour = stack.enter_context(closing(Worker(manager, tmp_path / "neighbour", MEETS)))
+        leaves = stack.enter_context(closing(Worker(manager, tmp_path / "leaves", code)))
+        assert _owners(manager) == [None]
+        assert leaves.ask() == "answered"
+        assert _owners(manager) == [None]
+        assert neighbour.ask() == "False"
+        assert str(tmp_path / "leaves") in _owners(manager)
+
+
 def test_a_search_for_a_neighbours_traces_is_reported_as_no_part_of_the_call(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     ours.settimeout(30)
