@@ -206,7 +206,7 @@ class HostSettings(BaseModel):
     )
     max_interpreters: Interpreters | None = Field(
         default=None,
-        alias="INTERPOOL_CEILING",
+        alias="INTERPOOL_MAX_INTERPRETERS",
         description="The maximum size that a pool [may grow to](pools.md#how-a-pool-grows).",
         json_schema_extra={
             "default_text": "the number of interpreters if one is named, else 4 for each core"

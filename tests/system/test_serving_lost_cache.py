@@ -33,7 +33,7 @@ def test_models_go_on_and_new_ones_are_served_while_the_cache_cannot_be_written(
     environment = {
         "INTERPOOL_CACHE": str(cache.parent),
         "INTERPOOL_INTERPRETERS": "1",
-        "INTERPOOL_CEILING": "2",
+        "INTERPOOL_MAX_INTERPRETERS": "2",
     }
     with torchserve(environment=environment) as server:
         assert server.register(mar(server, "first", "inside"), initial_workers=2).status == 200

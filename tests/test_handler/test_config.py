@@ -246,9 +246,9 @@ def test_a_model_can_ask_for_more_but_not_for_less(key: Path) -> None:
     ("environment", "wanted", "size"),
     [
         ({"INTERPOOL_INTERPRETERS": "3"}, None, (3, 3)),
-        ({"INTERPOOL_INTERPRETERS": "3", "INTERPOOL_CEILING": "5"}, None, (3, 5)),
-        ({"INTERPOOL_CEILING": "5"}, 2, (2, 5)),
-        ({"INTERPOOL_CEILING": "5"}, 7, (7, 7)),
+        ({"INTERPOOL_INTERPRETERS": "3", "INTERPOOL_MAX_INTERPRETERS": "5"}, None, (3, 5)),
+        ({"INTERPOOL_MAX_INTERPRETERS": "5"}, 2, (2, 5)),
+        ({"INTERPOOL_MAX_INTERPRETERS": "5"}, 7, (7, 7)),
         ({}, 2, (2, 2)),
     ],
 )

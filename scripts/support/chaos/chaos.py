@@ -43,7 +43,7 @@ INNOCENT = ("one", "two", "three")
 ENVIRONMENT = {
     "INTERPOOL_INTERPRETERS": "2",
     "INTERPOOL_MEMORY_MB": "1500",
-    "INTERPOOL_CEILING": "4",
+    "INTERPOOL_MAX_INTERPRETERS": "4",
 }
 LISTENS = "0A"  # the state of a listening socket in /proc/net/tcp
 SAME = 6  # times that counts are looked at, half a second apart
