@@ -252,12 +252,21 @@ class Walk {
   }
 
   void visit_entries(const Pending& next) {
-    PyObject *key = nullptr, *value = nullptr;
+    std::array<std::pair<PyObject*, PyObject*>, kAhead> entries;
     Py_ssize_t position = 0;
-    while (PyDict_Next(next.object, &position, &key, &value) != 0) {
-      if (!is_found_by_a_models_class(key)) {
-        meet(key, next.name, next.space);
-        meet(value, next.name, next.space);
+    size_t count = entries.size();
+    while (count == entries.size()) {
+      count = 0;
+      while (count < entries.size() &&
+             PyDict_Next(next.object, &position, &entries[count].first, &entries[count].second) != 0) {
+        __builtin_prefetch(entries[count++].first);
+      }
+      for (size_t i = 0; i < count; ++i) {
+        const auto [key, value] = entries[i];
+        if (!is_found_by_a_models_class(key)) {
+          meet(key, next.name, next.space);
+          meet(value, next.name, next.space);
+        }
       }
     }
   }
