@@ -21,10 +21,11 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -43,6 +44,8 @@ from interpool.handler.host.status import ask_hosts, memory_of
 from interpool.handler.torchserve import running_frontend
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
     from interpool.native.pool.states import PoolState
 
 # The labels of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
@@ -54,6 +57,7 @@ WORKER_STATES = ("waiting", "listening", "connected", "ending", "lost")
 RELEASE_S = 3.0  # wait so long for the exporter of a stopped server to end: it looks once a second
 RETRY_S = 0.1
 ANSWER_S = 5.0
+MOST_CLIENTS = 32  # at a time: Prometheus and probes are a few
 
 Exemplars = dict[int, Traced]
 Samples = Iterable[tuple[tuple[str, ...], float]]  # values of further labels, and the number
@@ -374,12 +378,16 @@ def listen(address: str) -> socket.socket:
             and load are not shown to other machines unless the operator says so.
 
     Raises:
-        SettingsError: the address is malformed, or nothing can listen there.
+        SettingsError: the address is malformed, or nothing can listen there (its cause is an ``OSError``).
     """
+    place = _host_and_port(address)
     try:
-        return _listen(*_host_and_port(address))
+        found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        is_v6 = family == socket.AF_INET6
+        return socket.create_server(where, family=family, backlog=16, dualstack_ipv6=is_v6)
     except OSError as error:
-        raise _refusal(address, error) from None
+        raise SettingsError(f"the metrics cannot be served at {address}: {error}") from error
 
 
 def listen_beside_others(address: str) -> socket.socket | None:
@@ -390,17 +398,17 @@ def listen_beside_others(address: str) -> socket.socket | None:
     Raises:
         SettingsError: as for ``listen``.
     """
-    host, port = _host_and_port(address)
     patience = time.monotonic() + RELEASE_S
     while True:
         try:
-            return _listen(host, port)
-        except OSError as error:
-            is_taken, is_over = error.errno == errno.EADDRINUSE, time.monotonic() >= patience
-            if is_taken and is_over and _is_exporter(host, port):
-                return None
-            if is_over or not is_taken:
-                raise _refusal(address, error) from None
+            return listen(address)
+        except SettingsError as refusal:
+            if getattr(refusal.__cause__, "errno", 0) != errno.EADDRINUSE:
+                raise
+            if time.monotonic() >= patience:
+                if _is_exporter(*_host_and_port(address)):
+                    return None
+                raise
         time.sleep(RETRY_S)
 
 
@@ -409,16 +417,6 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"an address for metrics is HOST:PORT, such as 127.0.0.1:9191, not {address!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _refusal(address: str, error: OSError) -> SettingsError:
-    return SettingsError(f"the metrics cannot be served at {address}: {error}")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = found[0]
-    return socket.create_server(place, family=family, backlog=16, dualstack_ipv6=family == socket.AF_INET6)
 
 
 def _is_exporter(host: str, port: int) -> bool:
@@ -438,6 +436,27 @@ class _Handler(WSGIRequestHandler):
         """Write no log line for a scrape."""
 
 
+class _Server(ThreadingWSGIServer):
+    """Answers each request in a thread of its own, on a socket that listens already."""
+
+    timeout = 1.0  # seconds for which it waits for a request
+
+    def __init__(self, listener: socket.socket, app: WSGIApplication) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_name, self.server_port = listener.getsockname()[:2]
+        self.setup_environ()
+        self.set_app(app)
+
+    def verify_request(self, *_: object) -> bool:
+        """Whether to answer; else the connection is closed at once. The main thread counts, too."""
+        return threading.active_count() <= MOST_CLIENTS
+
+    def handle_error(self, *_: object) -> None:
+        """Write nothing if a client goes away or sends nothing; of other errors, the library has written."""
+
+
 def url_of(listener: socket.socket) -> str:
     """The URL at which Prometheus finds the metrics."""
     host, port = listener.getsockname()[:2]
@@ -453,46 +472,22 @@ def serve_metrics(listener: socket.socket, until: Callable[[], bool]) -> None:
     """
     registry = CollectorRegistry()
     registry.register(PoolCollector())
-    app = with_probes(make_wsgi_app(registry), ask_hosts)
-    host, port = listener.getsockname()[:2]
-
-    class Server(ThreadingWSGIServer):
-        address_family = listener.family
-
-        def server_bind(self) -> None:
-            self.socket.close()
-            self.socket = listener
-            self.server_name, self.server_port = host, port
-            self.setup_environ()
-
-    with make_server(host, port, app, Server, handler_class=_Handler) as server:
-        server.timeout = 1.0
+    with _Server(listener, with_probes(make_wsgi_app(registry), ask_hosts)) as server:
         while not until():
             server.handle_request()
 
 
 def beside(pid: int) -> Callable[[], bool]:
     """A function that returns whether a process has ended, and with it the TorchServe that it started."""
-    watched = _pidfd(pid)
+    try:
+        starter = [os.pidfd_open(pid)]
+    except OSError:
+        starter = []  # it has ended
 
     def over() -> bool:
-        nonlocal watched
-        if watched >= 0 and not select.select([watched], [], [], 0)[0]:
-            return False
-        if watched >= 0:
-            os.close(watched)
-        frontend = running_frontend()
-        watched = -1 if frontend is None else _pidfd(frontend)
-        return watched < 0
+        return select.select(starter, [], [], 0)[0] == starter and running_frontend() is None
 
     return over
-
-
-def _pidfd(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
 
 
 def main(arguments: list[str]) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +44,20 @@ def _sleeping() -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def _exporter() -> Iterator[socket.socket]:
+    """The socket of an exporter that answers in a thread of this process."""
+    ended = threading.Event()
+    with listen("127.0.0.1:0") as listener:
+        thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
+        thread.start()
+        try:
+            yield listener
+        finally:
+            ended.set()
+            thread.join(60)
 
 
 OF = 'model="m",pool="default",server="127.0.0.1:8080",version="1.0"'
@@ -130,16 +144,33 @@ def test_scrapes_are_answered_until_the_server_is_gone(monkeypatch: pytest.Monke
 
 
 def test_a_client_that_says_nothing_keeps_no_other_waiting() -> None:
-    ended = threading.Event()
-    with listen("127.0.0.1:0") as listener:
-        thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
-        thread.start()
-        with socket.create_connection(listener.getsockname()) as silent:
-            silent.sendall(b"GET ")
-            with urllib.request.urlopen(url_of(listener), timeout=60) as answer:
-                assert answer.status == 200
-        ended.set()
-        thread.join(60)
+    with _exporter() as listener, socket.create_connection(listener.getsockname()) as silent:
+        silent.sendall(b"GET ")
+        with urllib.request.urlopen(url_of(listener), timeout=60) as answer:
+            assert answer.status == 200
+
+
+def test_a_client_that_says_nothing_leaves_no_log_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prometheus._Handler, "timeout", 0.01)
+    with _exporter() as listener, socket.create_connection(listener.getsockname(), timeout=60) as silent:
+        assert silent.recv(1) == b""
+    assert capsys.readouterr().err == ""
+
+
+def test_clients_that_say_nothing_make_only_so_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus._Handler, "timeout", None)  # they may be silent for any time
+    most = prometheus.MOST_CLIENTS
+    with _exporter() as listener, ExitStack() as connections:
+        for _ in range(most + 1):
+            connections.enter_context(last := socket.create_connection(listener.getsockname(), timeout=60))
+        assert last.recv(1) == b""
+        assert threading.active_count() <= most + 1
+        connections.close()
+        wait_for(lambda: threading.active_count() < most, "the end of a thread")
+        with urllib.request.urlopen(url_of(listener), timeout=60) as answer:
+            assert answer.status == 200
 
 
 def test_the_exporter_follows_the_torchserve_that_its_starter_left_behind(
@@ -191,16 +222,8 @@ def test_an_address_that_another_servers_exporter_has_is_left_to_it(
     monkeypatch.setenv("INTERPOOL_RUNTIME_DIR", str(tmp_path))  # without hosts
     monkeypatch.setattr(prometheus, "RELEASE_S", 0.0)
     monkeypatch.setattr(prometheus, "ANSWER_S", 60.0)
-    ended = threading.Event()
-    with listen("127.0.0.1:0") as listener:
-        address = _address(listener)
-        thread = threading.Thread(target=serve_metrics, args=(listener, ended.is_set), daemon=True)
-        thread.start()
-        try:
-            assert listen_beside_others(address) is None
-        finally:
-            ended.set()
-            thread.join(60)
+    with _exporter() as listener:
+        assert listen_beside_others(_address(listener)) is None
 
 
 def test_an_address_that_will_be_free_in_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
