@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,10 +48,7 @@ def rooms(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGR
 def free_part(own_limit: int | None = None, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float:
     """The part, 0 to 1, that is left of the tightest limit; 1 if no limit can be read.
 
-    Args:
-        own_limit: the process's own limit in bytes; None: it has none.
-        proc: where the kernel's files about processes are.
-        cgroups: where the kernel's files about control groups are.
+    Args: see ``rooms``.
     """
     return min((room.part for room in rooms(own_limit, proc, cgroups)), default=1.0)
 
@@ -75,25 +72,23 @@ def _machine(proc: Path) -> Iterator[Room]:
         yield Room(_number(sizes, "MemAvailable:") * 1024, most * 1024)
 
 
-class _Files(NamedTuple):
-    """The names of the files in which a version of control groups gives its numbers."""
-
-    most: str
-    used: str
-    cache: str  # the name in memory.stat of the file pages that the kernel would give back first
-
-
-_VERSION_1 = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = _Files("memory.max", "memory.current", "inactive_file")
+# In a control group's directory, by version: the file of its limit, and the file of what is used. And the
+# name in memory.stat of the file pages that the kernel would give back first.
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Room]:
-    for directory, files in _directories(_read(f"{proc}/self/cgroup"), cgroups):
-        yield from _group(directory, files)
+    for directory, (limit, usage, cache) in _directories(_read(f"{proc}/self/cgroup"), cgroups):
+        with contextlib.suppress(ValueError):  # "max" if there is no limit
+            most, used = int(_read(f"{directory}/{limit}")), int(_read(f"{directory}/{usage}"))
+            if 0 < most < _NO_LIMIT:
+                used -= _number(_read(f"{directory}/memory.stat"), cache)
+                yield Room(max(0, most - max(0, used)), most)
 
 
 @functools.lru_cache(maxsize=4)
-def _directories(groups: str, cgroups: Path) -> list[tuple[str, _Files]]:
+def _directories(groups: str, cgroups: Path) -> list[tuple[str, tuple[str, str, str]]]:
     """The directories of the groups that a process is in, and of all groups above them."""
     found = []
     for line in groups.splitlines():
@@ -109,41 +104,16 @@ def _directories(groups: str, cgroups: Path) -> list[tuple[str, _Files]]:
     return found
 
 
-def _group(directory: str, files: _Files) -> Iterator[Room]:
-    try:
-        most = int(_read(f"{directory}/{files.most}"))  # "max" if there is no limit
-        if not 0 < most < _NO_LIMIT:
-            return
-        used = int(_read(f"{directory}/{files.used}"))
-    except ValueError:
-        return
-    cache = _number(_read(f"{directory}/memory.stat"), files.cache)
-    yield Room(max(0, most - max(0, used - cache)), most)
-
-
 def _read(file: str) -> str:
-    """The text of a kernel's file; "" if it cannot be read. By descriptor, as 300 are read in a second."""
+    """The text of a kernel's file; "" if it cannot be read."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        with open(file, "rb", buffering=0) as opened:
+            return opened.read().decode(errors="replace")
     except OSError:
         return ""
-    try:
-        parts = []
-        while part := os.read(descriptor, 1 << 16):
-            parts.append(part)
-        return b"".join(parts).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def _number(text: str, name: str) -> int:
     """The number after a name at the beginning of a line; 0 if there is no such line."""
-    found = _line_of(name).search(text)
+    found = re.search(rf"^{name}\s+(\d+)", text, re.MULTILINE)
     return int(found[1]) if found else 0
-
-
-@functools.cache
-def _line_of(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^{re.escape(name)}\s+(\d+)", re.MULTILINE)

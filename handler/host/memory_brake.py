@@ -7,8 +7,10 @@ MemoryError, or torch's own error. As a rule that is the model that allocates al
 with the error, and what it held is free again.
 
 ``RLIMIT_DATA`` limits address space and not memory, and does not show what was reserved and is not used yet.
-It cannot be in place all the time, as each thread's stack reserves 64 MiB. But memory may be so short, and
-shrink so fast, that it could run out between two looks. Then growth is limited to what is left.
+It cannot be in place all the time, as each thread's stack reserves up to 64 MiB. But memory may be so short,
+and shrink so fast, that it could run out between two looks. Then growth is limited to what is left.
+
+A limit of the control group that slows down (``memory.high``) would slow down all models of the process.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import resource
 import threading
 import time
@@ -28,12 +29,9 @@ from interpool.handler.host.memory import Room
 SHORT = 0.06  # part of a limit: if less is left, growth is limited to half of that
 ENOUGH = 0.12  # part of a limit: if so much is left again, the growth is limited no more
 NEAR = 1 << 30  # bytes that may be gone before the next look; of a smaller limit, half of it
-# Growth is limited if, at the speed since the last look, nothing is left in the longer of two times:
-SOON_S = 0.1  # by which the next look may be delayed,
-FAST = 4  # and so many times what has passed since the last look
+SOON_S = 0.1  # growth is limited if, at the speed since the last look, nothing is left after that time
 FASTEST = 16 << 30  # bytes a second that processes may allocate at most
-PAUSES_S = (0.05, 1.0)  # between two looks at most: if less than NEAR is left, and else
-FIRST = -20  # the nice value of a thread that runs before others
+LONGEST_S = 1.0  # between two looks
 
 logger = logging.getLogger("interpool.host")
 
@@ -82,32 +80,28 @@ class MemoryBrake:
         size = self._data_size()  # first: growth before the next line makes the limit lower
         rooms = self._rooms()
         if not rooms or not size:
-            return PAUSES_S[1]
-        least = min(rooms, key=lambda room: room.part)
+            return LONGEST_S
+        least, tightest = min(rooms, key=lambda room: room.part), min(rooms, key=_margin)
         was_short, self._is_short = self._is_short, least.part < (ENOUGH if self._is_short else SHORT)
-        tightest = min(rooms, key=lambda room: room.free - _near(room))
-        margin = tightest.free - _near(tightest)
+        margin = _margin(tightest)
         lost, self._margin = self._margin - margin, margin
         now = self._clock()
         passed, self._looked_at = now - self._looked_at, now
-        if self._is_short:
-            if not was_short:
-                self._limit(size + least.free // 2)
-                logger.error(
-                    "memory is short: %d of %d MB are left; what asks for much more is refused (MemoryError)",
-                    least.free >> 20,
-                    least.most >> 20,
-                )
-        elif margin < 0 and lost * max(SOON_S, FAST * passed) > tightest.free * passed:
-            self._limit(size + tightest.free - int(SHORT * tightest.most / 2))
-        else:
+        if not self._is_short and (margin >= 0 or lost * SOON_S <= tightest.free * passed):
             self._lift()
+        elif not (self._is_short and was_short):
+            self._limit(size + min(map(_growth, rooms)))
+        if self._is_short and not was_short:
+            logger.error(
+                "memory is short: %d of %d MB are left; what asks for much more is refused (MemoryError)",
+                least.free >> 20,
+                least.most >> 20,
+            )
         if was_short and not self._is_short:
             logger.info("memory is to be had again")
         # The next look comes before memory can shrink to NEAR at the greatest speed. Below NEAR, several
         # looks come before the rest can be gone.
-        soonest = min(_near(tightest) / FASTEST / FAST, PAUSES_S[0])
-        return min(max(margin / FASTEST, soonest), PAUSES_S[1])
+        return min(max(margin, _near(tightest) / 4) / FASTEST, LONGEST_S)
 
     def _limit(self, most: int) -> None:
         if self._before is None:
@@ -123,24 +117,27 @@ class MemoryBrake:
             self._before = None
 
     def _run(self) -> None:
-        # Else a busy machine may delay a look too much. Root may do this, unless its container may not.
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
-        logged, pause = "", 0.0
+        pause = 0.0
         while True:
             try:
                 if self._stopped.wait(pause):
                     return
                 pause = self.look()
-            except (
-                Exception
-            ) as error:  # MemoryError as well: if this thread ended, the limit would stay as it is
-                pause = PAUSES_S[1]
+            except Exception:  # MemoryError as well: if this thread ended, the limit would stay as it is
+                pause = LONGEST_S
                 with contextlib.suppress(Exception):
-                    if repr(error) != logged:  # not once a second
-                        logger.exception("the memory that is left cannot be looked after")
-                    logged = repr(error)
+                    logger.exception("the memory that is left cannot be looked after")
 
 
 def _near(room: Room) -> int:
     return min(NEAR, room.most // 2)
+
+
+def _margin(room: Room) -> int:
+    """The bytes that are left above ``NEAR``."""
+    return room.free - _near(room)
+
+
+def _growth(room: Room) -> int:
+    """The bytes by which the process may grow: half of what is left if that is little, else nearly all."""
+    return max(room.free // 2, room.free - int(SHORT * room.most / 2))

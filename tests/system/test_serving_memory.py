@@ -14,7 +14,7 @@ from local_server import torchserve
 from system.conftest import Mar, Pack
 from waiting import wait_for
 
-from interpool.handler.host.memory_brake import PAUSES_S
+from interpool.handler.host.memory_brake import LONGEST_S
 
 pytestmark = pytest.mark.long
 
@@ -70,7 +70,7 @@ def test_the_kernel_does_not_end_the_pool_for_a_model_that_asks_for_memory_witho
         assert server.register(mar(server, "hungry", packed("hungry", "hungry"))).status == 200
         (host,) = server.hosts()
         (group / "cgroup.procs").write_text(str(host.pid))
-        time.sleep(3 * PAUSES_S[1])  # it was in no such group when it last looked how soon it must look again
+        time.sleep(3 * LONGEST_S)  # it was in no such group when it last looked how soon it must look again
         names = ["one", "two"]
         with Load(lambda: [server.predict(name, {"sleep": 0.01}).json["model"] for name in names]) as client:
             for way in ("bytes", "tensors"):
