@@ -197,7 +197,7 @@ def _make_copies(layout: Layout, libpython: Path, slots: int) -> int:
 def _leave_only_copies(folder: Path) -> None:
     """Remove files that only serve to make more copies."""
     shutil.rmtree(folder / "locks", ignore_errors=True)
-    for path in [*folder.glob("*.map"), *folder.glob("files/*/record.json"), *folder.glob("slots/*/used")]:
+    for path in [*folder.glob("*.map"), *folder.glob("files/*/record.json")]:
         path.unlink()
     for home in list(folder.glob("files/*")):
         if not any(home.iterdir()):

@@ -104,7 +104,7 @@ def keep_for(file: Path) -> None:
 
 def sweep_later() -> None:
     """Remove cache entries that were not used for long; starts in a minute, in another thread."""
-    sweeping.sweep_later(current_environment().holder)
+    sweeping.sweep_later()
 
 
 def notes_folder() -> str:

@@ -10,7 +10,6 @@ Layout of an environment's directory::
     files/<key>/<basename>           its patched template, if it is private
     files/<key>/host/<basename>      the copy for a host that loads it after the pool
     slots/<slot>/<key>-<variant>/<basename>   a slot's own copy
-    slots/<slot>/used                its time is the slot's last use
     prepared/                        files that name copies: sweeping.py
 
 If a file cannot be written, this process keeps it in memory (``store.file_in_memory``), and tries the cache
@@ -19,7 +18,6 @@ again for the next one.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
@@ -31,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.analysis import TORCH_PYTHON, Facts, examine, means_libpython
-from interpool.native.provision.holding import file_byte, file_stamp, slot_byte, slot_stamp
+from interpool.native.provision.holding import file_byte, slot_byte
 from interpool.native.provision.patch import Change, make_template
 from interpool.native.provision.records import Record, file_key, load_record, marker, template_soname
 from interpool.native.provision.store import (
@@ -81,7 +79,6 @@ class Copies:
         self._env = env
         self._libpython = str(env.libpython)
         self._known: dict[str, _Judged] = {}
-        self._slots: dict[int, str] = {}  # directories of locked slots
         self._orphans_are_gone = False
         # Paths of slots' copies by their paths in the cache. The dynamic linker identifies a loaded copy by
         # its path, so a path must not change.
@@ -169,15 +166,8 @@ class Copies:
     def _hold_file(self, key: str) -> Path:
         """Return the directory for an original's files; from now on no process removes it."""
         home = self._env.directory / "files" / key
-        self._env.holder.hold(file_byte(key), file_stamp(home))
+        self._env.holder.hold(file_byte(key))
         return home
-
-    def _hold_slot(self, slot: int) -> str:
-        """Return the directory of a slot's copies; from now on no process removes it."""
-        home = self._env.directory / "slots" / f"{slot:04}"
-        self._env.holder.hold(slot_byte(slot), slot_stamp(home))
-        self._slots[slot] = str(home)
-        return str(home)
 
     def _add(self, path: str, seen: dict[str, _Judged | None], wanted: dict[str, _Judged]) -> None:
         """Add ``path`` to ``wanted`` after all private objects that it needs."""
@@ -304,8 +294,8 @@ class Copies:
             raise ProvisioningError(f"slot {slot} is out of range (0 to {_LAST_SLOT})")
         key, record = judged.key, judged.record
         name = os.path.basename(record.path)
-        of_slot = self._slots.get(slot) or self._hold_slot(slot)
-        final = f"{of_slot}/{key}-{record.variant}/{name}"
+        self._env.holder.hold(slot_byte(slot))
+        final = f"{self._env.directory}/slots/{slot:04}/{key}-{record.variant}/{name}"
         given = self._given.get(final)
         if given not in (None, final):
             return str(given)
@@ -314,8 +304,6 @@ class Copies:
                 with locked(self._env.directory, key[:2]):
                     if not _has_size(final, record.size):
                         private_directory(Path(final).parent)
-                        with contextlib.suppress(OSError):
-                            slot_stamp(Path(of_slot)).touch(mode=0o600)
                         with new_file(Path(final)) as draft:
                             _copy_for_slot(judged, slot, draft)
             except ProvisioningError as error:

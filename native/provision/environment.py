@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.elf import DT_SONAME, STB_GLOBAL, SharedObject
-from interpool.native.provision.holding import Holder, set_stamp
+from interpool.native.provision.holding import Holder
 from interpool.native.provision.installers import python_kind
 from interpool.native.provision.store import cache_root, locked, new_file, private_directory
 from interpool.native.provision.torch_parts import torch_part
@@ -104,7 +104,7 @@ def _environment(root: str, interposer: str) -> Environment:
     text = json.dumps(facts, indent=1, sort_keys=True)
     directory = private_directory(private_directory(Path(root)) / _digest(text.encode()))
     holder = Holder(directory)
-    note = set_stamp(directory)
+    note = directory / "environment.json"
     if not note.exists():
         with locked(directory, "environment"), new_file(note) as draft:
             draft.write_text(text)

@@ -5,9 +5,8 @@ slot, and an original's files. A process has shared locks on the bytes that it u
 an entry, a process takes an exclusive lock. The locks belong to the open file description, because record
 locks would be lost if other code closed the same file.
 
-The last use of an entry is the modification time of a small file beside it. In a container, setting the time
-copies the file to the container's layer. So a starting process sets only the set's time, and the others
-later.
+The last use of an entry is the modification time of its directory. A starting process sets the time of its
+set, and ``sweeping.py`` the times of all entries in use.
 """
 
 from __future__ import annotations
@@ -44,21 +43,6 @@ def file_byte(key: str) -> int:
     return (1 << 20) + int(hashlib.sha256(key.encode()).hexdigest()[:8], 16)
 
 
-def set_stamp(directory: Path) -> Path:
-    """Return the file whose modification time is the last use of a set."""
-    return directory / "environment.json"
-
-
-def slot_stamp(slot: Path) -> Path:
-    """Return the file whose modification time is the last use of a slot."""
-    return slot / "used"
-
-
-def file_stamp(home: Path) -> Path:
-    """Return the file whose modification time is the last use of an original."""
-    return home / "record.json"
-
-
 class Holder:
     """Locks the entries of one set that this process uses, until the process ends.
 
@@ -72,19 +56,14 @@ class Holder:
     def __init__(self, directory: Path) -> None:
         self._path = str(_locks(directory))
         self._held: set[int] = set()
-        self._undated: list[Path] | None = []  # None: times are set at once
         self._descriptor = -1
         self._changing = threading.Lock()
-        self.hold(SET, set_stamp(directory))
-        _date(set_stamp(directory))
+        self.hold(SET)
+        with contextlib.suppress(OSError):
+            os.utime(directory)
 
-    def hold(self, byte: int, stamp: Path) -> None:
-        """Lock an entry.
-
-        Args:
-            byte: represents it.
-            stamp: the file whose time is its last use.
-        """
+    def hold(self, byte: int) -> None:
+        """Lock the entry that a byte represents."""
         if byte in self._held:
             return
         with self._changing:
@@ -93,17 +72,6 @@ class Holder:
                     self._begin()
                 _lock(self._descriptor, fcntl.F_OFD_SETLKW, fcntl.F_RDLCK, byte, 1)
             self._held.add(byte)  # also after a failure: one attempt is enough
-            if self._undated is not None:
-                self._undated.append(stamp)
-                return
-        _date(stamp)
-
-    def date(self) -> None:
-        """Set the times of all locked entries now, and of later ones at once."""
-        with self._changing:
-            undated, self._undated = self._undated, None
-        for stamp in undated or ():
-            _date(stamp)
 
     def release(self) -> None:
         """Unlock all entries; only if the process has loaded none of them."""
@@ -112,7 +80,6 @@ class Holder:
                 os.close(self._descriptor)
             self._descriptor = -1
             self._held.clear()
-            self._undated = []
 
     def _begin(self) -> None:
         """Open the file of locks and repeat the previous locks."""
@@ -179,11 +146,6 @@ def is_held(directory: Path) -> bool:
 
 def _locks(directory: Path) -> Path:
     return directory / "locks" / "held"
-
-
-def _date(stamp: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.utime(stamp)
 
 
 def _open(path: str) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interpool.native.provision.cache_limits import DAY_S, DAYS, GIGABYTES, Limits
-from interpool.native.provision.holding import is_held, set_stamp
-from interpool.native.provision.sweeping import disk_bytes, kept_for, last_used, sets
+from interpool.native.provision.holding import is_held
+from interpool.native.provision.sweeping import disk_bytes, kept_for, sets
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ def _days(days: float) -> str:
 def _describe(directory: Path) -> CachedSet:
     facts = {}
     with contextlib.suppress(OSError, ValueError):
-        facts = json.loads(set_stamp(directory).read_text())
+        facts = json.loads((directory / "environment.json").read_text())
     return CachedSet(
         directory.name,
         str(facts.get("python") or "").partition(" ")[0],
         str(facts.get("torch") or ""),
         len(list(directory.glob("slots/[0-9]*"))),
         disk_bytes(directory),
-        max(0.0, (time.time() - last_used(set_stamp(directory))) / DAY_S),
+        max(0.0, (time.time() - directory.stat().st_mtime) / DAY_S),
         is_held(directory),
         tuple(map(str, kept_for(directory))),
     )

@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING
 
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision.cache_limits import DAY_S, Limits, limits
-from interpool.native.provision.holding import (
-    Holder,
-    file_byte,
-    file_stamp,
-    set_stamp,
-    slot_byte,
-    slot_stamp,
-    unheld,
-)
+from interpool.native.provision.holding import file_byte, slot_byte, unheld
 from interpool.native.provision.records import file_key, load_record
 from interpool.native.provision.store import cache_root, private_directory, unusable
 
@@ -55,18 +47,6 @@ def sets(root: Path) -> list[Path]:
         return sorted(each for each in root.iterdir() if _SET.fullmatch(each.name) and each.is_dir())
     except OSError:
         return []
-
-
-def last_used(stamp: Path) -> float:
-    """Return the time of the last use, in seconds since 1970.
-
-    Raises:
-        OSError: neither ``stamp`` nor its directory can be examined, for example because both were removed.
-    """
-    try:
-        return stamp.stat().st_mtime
-    except OSError:
-        return stamp.parent.stat().st_mtime
 
 
 def keep_for(directory: Path, file: Path) -> None:
@@ -150,13 +130,17 @@ def sweep(root: Path, unused_for_s: float) -> list[Path]:
         root: the cache.
         unused_for_s: the time, in seconds.
     """
-    work = _Sweep(root, time.time() - unused_for_s)
+    oldest = time.time() - unused_for_s
+    gone = []
     for directory in sets(root):
-        work.sweep_set(directory)
-    work.remove()
-    for left in root.glob(f"{_REMOVED}*"):  # left by a killed process
-        shutil.rmtree(left, ignore_errors=True)
-    return work.gone
+        if not kept_for(directory) and _put_aside(directory, directory, None, oldest):
+            gone.append(directory)
+            continue
+        slots = [slot for slot in _unnamed(directory, "slots") if slot.name.isdecimal()]
+        gone += [slot for slot in slots if _put_aside(slot, directory, slot_byte(int(slot.name)), oldest)]
+        gone += _put_files_aside(directory, oldest)
+    _remove_all_aside(root)
+    return gone
 
 
 def sweep_orphans(directory: Path) -> None:
@@ -164,13 +148,12 @@ def sweep_orphans(directory: Path) -> None:
 
     Entries that a file of `interpool prepare` names stay.
     """
-    work = _Sweep(directory.parent, -math.inf)
-    work.sweep_files(directory)
-    work.remove()
+    _put_files_aside(directory, -math.inf)
+    _remove_all_aside(directory.parent)
 
 
-def sweep_later(holder: Holder) -> None:
-    """Set the times of this process's entries and clean the cache, in a thread, after a minute.
+def sweep_later() -> None:
+    """Clean the cache, in a thread, after a minute.
 
     Processes clean at most once an hour.
     """
@@ -181,17 +164,18 @@ def sweep_later(holder: Holder) -> None:
         return
     if within == Limits():
         return
-    timer = threading.Timer(DELAY_S, _clean_now, (cache_root(), within, holder))
+    timer = threading.Timer(DELAY_S, _clean_now, (cache_root(), within))
     timer.name = "cache"
     timer.daemon = True
     timer.start()
 
 
-def _clean_now(root: Path, within: Limits, holder: Holder) -> None:
+def _clean_now(root: Path, within: Limits) -> None:
     note = root / ".swept"
     try:
-        holder.date()
-        if not os.access(root, os.W_OK) or time.time() - _changed(note) < _RECENT_S:
+        if not os.access(root, os.W_OK):
+            return
+        if note.exists() and time.time() - note.stat().st_mtime < _RECENT_S:
             return
         note.touch()
         gone = clean(root, within)
@@ -202,85 +186,55 @@ def _clean_now(root: Path, within: Limits, holder: Holder) -> None:
         logger.info("removed from the cache %s, as unused or for room: %d entries", root, len(gone))
 
 
-def _changed(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-class _Sweep:
-    """State of one sweep.
+def _put_files_aside(directory: Path, oldest: float) -> list[Path]:
+    """Put aside what was made from originals that are unused, changed or removed; returns the entries.
 
     Args:
-        root: the cache.
-        oldest: entries last used before are removed; seconds since 1970.
-
-    Attributes:
-        gone: the removed entries.
+        directory: the set.
+        oldest: as for ``_put_aside``; minus infinity for changed and removed originals only.
     """
+    gone = []
+    for home in _unnamed(directory, "files"):
+        before = math.inf if _is_orphan(home) else oldest
+        copies = directory.glob(f"slots/*/{home.name}-*")
+        if before > -math.inf and _put_aside(home, directory, file_byte(home.name), before, copies):
+            gone.append(home)
+    return gone
 
-    def __init__(self, root: Path, oldest: float) -> None:
-        self._root = root
-        self._oldest = oldest
-        self._aside: list[Path] = []
-        self.gone: list[Path] = []
 
-    def sweep_set(self, directory: Path) -> None:
-        """Put aside a set, or its unused entries."""
-        if not kept_for(directory) and self._put_aside(directory, set_stamp(directory), directory, None):
-            return
-        for slot in _unnamed(directory, "slots"):
-            if slot.name.isdecimal():
-                self._put_aside(slot, slot_stamp(slot), directory, slot_byte(int(slot.name)))
-        self.sweep_files(directory)
+def _put_aside(
+    path: Path, directory: Path, byte: int | None, oldest: float, with_it: Iterable[Path] = ()
+) -> bool:
+    """Put an entry aside if it is unused, or set the time of its last use; returns whether it did the former.
 
-    def sweep_files(self, directory: Path) -> None:
-        """Put aside the files made from originals, if they are unused or these were changed or removed.
-
-        Args:
-            directory: the set that contains them.
-        """
-        for home in _unnamed(directory, "files"):
-            copies = directory.glob(f"slots/*/{home.name}-*")
-            self._put_aside(home, file_stamp(home), directory, file_byte(home.name), copies, _is_orphan(home))
-
-    def remove(self) -> None:
-        """Remove all entries that were put aside."""
-        for path in self._aside:
-            shutil.rmtree(path, ignore_errors=True)
-
-    def _put_aside(
-        self,
-        path: Path,
-        stamp: Path,
-        directory: Path,
-        byte: int | None,
-        with_it: Iterable[Path] = (),
-        at_any_age: bool = False,
-    ) -> bool:
-        """Put an entry aside if it is old enough and unused; returns whether it did."""
-        try:
-            if not at_any_age and last_used(stamp) >= self._oldest:
+    Args:
+        path: the entry.
+        directory: the set that contains it.
+        byte: represents it, as in ``unheld``.
+        oldest: the entry stays if it was used at that time or later; seconds since 1970.
+        with_it: copies that were made from it.
+    """
+    try:
+        with unheld(directory, byte) as is_free:
+            if not is_free:
+                os.utime(path)
                 return False
-            with unheld(directory, byte) as is_free:
-                if not is_free:
-                    if not at_any_age:
-                        os.utime(stamp)  # a process that has lived so long still uses it
-                    return False
-                if not at_any_age and last_used(stamp) >= self._oldest:  # checked again under the lock
-                    return False
-                for each in (*with_it, path):  # path last: the others are found through it
-                    aside = self._root / f"{_REMOVED}{os.urandom(8).hex()}"
-                    each.rename(aside)
-                    self._aside.append(aside)
-        except FileNotFoundError:
-            return False  # removed by another process
-        except (OSError, ProvisioningError) as error:
-            logger.warning("%s could not be removed from the cache: %s", path, error)
-            return False
-        self.gone.append(path)
-        return True
+            if path.stat().st_mtime >= oldest:
+                return False
+            for each in (*with_it, path):  # path last: the others are found through it
+                each.rename(directory.parent / f"{_REMOVED}{os.urandom(8).hex()}")
+    except FileNotFoundError:
+        return False  # removed by another process
+    except (OSError, ProvisioningError) as error:
+        logger.warning("%s could not be removed from the cache: %s", path, error)
+        return False
+    return True
+
+
+def _remove_all_aside(root: Path) -> None:
+    """Remove what was put aside, also by processes that were killed."""
+    for path in root.glob(f"{_REMOVED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_orphan(home: Path) -> bool:

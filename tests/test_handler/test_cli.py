@@ -214,9 +214,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, days in (("a" * 16, 0), ("b" * 16, 21)):
         (root / name / "slots" / "0001").mkdir(parents=True)
         (root / name / "slots" / "0001" / "copy.so").write_bytes(b"x" * 3_000_000)
-        note = root / name / "environment.json"
-        note.write_text(json.dumps({"python": "3.11.7 (main)", "torch": f"2.{days}.0"}))
-        os.utime(note, (time.time() - days * 86400,) * 2)
+        (root / name / "locks").mkdir()
+        facts = {"python": "3.11.7 (main)", "torch": f"2.{days}.0"}
+        (root / name / "environment.json").write_text(json.dumps(facts))
+        os.utime(root / name, (time.time() - days * 86400,) * 2)
     return root
 
 

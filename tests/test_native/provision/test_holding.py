@@ -43,12 +43,12 @@ def test_each_part_of_the_cache_is_held_alone(directory: Path, hold: Callable[[]
     assert not is_held(directory)
     assert is_free(directory)
     one, another = hold(), hold()
-    one.hold(slot_byte(3), directory / "slot")
-    one.hold(file_byte("a"), directory / "file")
+    one.hold(slot_byte(3))
+    one.hold(file_byte("a"))
     assert is_held(directory)
     bytes_ = (None, SET, slot_byte(3), file_byte("a"), slot_byte(2), slot_byte(4), file_byte("b"))
     assert [is_free(directory, byte) for byte in bytes_] == [False] * 4 + [True] * 3
-    another.hold(slot_byte(3), directory / "slot")
+    another.hold(slot_byte(3))
     one.release()
     assert [is_free(directory, byte) for byte in bytes_] == [False] * 3 + [True] * 4
     another.release()
@@ -76,8 +76,7 @@ def test_a_cache_that_cannot_be_written_can_be_held(
 def test_a_process_goes_on_if_nothing_can_be_locked(tmp_path: Path) -> None:
     (tmp_path / "set").touch()
     holder = Holder(tmp_path / "set")
-    holder.hold(slot_byte(1), tmp_path / "slot")
-    holder.date()
+    holder.hold(slot_byte(1))
     assert not is_held(tmp_path / "set")
 
 
@@ -102,12 +101,12 @@ def test_a_descriptor_that_other_code_closed_is_not_taken_for_ours(
     directory: Path, hold: Callable[[], Holder]
 ) -> None:
     holder = hold()
-    holder.hold(slot_byte(1), directory / "slot")
+    holder.hold(slot_byte(1))
     number = holder._descriptor
     os.close(number)
     with open(os.devnull, "rb") as other:
         os.dup2(other.fileno(), number)
     assert not is_held(directory)
-    holder.hold(slot_byte(2), directory / "slot")
+    holder.hold(slot_byte(2))
     assert not is_free(directory, slot_byte(1))
     os.close(number)  # it is still open: it was not closed in between

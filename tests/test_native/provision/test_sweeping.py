@@ -20,7 +20,7 @@ from interpool.native import provision
 from interpool.native.errors import ProvisioningError
 from interpool.native.provision import sweeping
 from interpool.native.provision.cache_limits import DAY_S, Limits, limits
-from interpool.native.provision.holding import is_held, set_stamp
+from interpool.native.provision.holding import is_held
 from interpool.native.provision.inventory import inventory
 from interpool.native.provision.sweeping import clean, disk_bytes, keep_for, sweep
 
@@ -49,13 +49,13 @@ def give_up() -> None:
     provision._copies.cache_clear()
 
 
-def age(*stamps: Path, days: float = 15) -> None:
-    for stamp in stamps:
-        os.utime(stamp, (time.time() - days * DAY_S,) * 2)
+def age(*entries: Path, days: float = 15) -> None:
+    for entry in entries:
+        os.utime(entry, (time.time() - days * DAY_S,) * 2)
 
 
-def is_of_today(stamp: Path) -> bool:
-    return time.time() - stamp.stat().st_mtime < DAY_S
+def is_of_today(entry: Path) -> bool:
+    return time.time() - entry.stat().st_mtime < DAY_S
 
 
 def the_set(cache: Path) -> Path:
@@ -65,7 +65,7 @@ def the_set(cache: Path) -> Path:
 
 def age_all(cache: Path) -> None:
     directory = the_set(cache)
-    age(set_stamp(directory), *directory.glob("slots/*/used"), *directory.glob("files/*/record.json"))
+    age(directory, *directory.glob("slots/*"), *directory.glob("files/*"))
 
 
 USER = """
@@ -93,7 +93,7 @@ def test_a_set_that_was_unused_for_the_time_goes_and_another_stays(cache: Path, 
     give_up()
     used = the_set(cache)
     unused = Path(shutil.copytree(used, cache / ("0" * 16)))
-    age(set_stamp(unused))
+    age(unused)
     (cache / "home").mkdir()
     assert sweep(cache, 16 * DAY_S) == []
     assert sweep(cache, DAYS_14) == [unused]
@@ -111,7 +111,8 @@ def test_a_set_that_a_living_process_uses_stays_until_its_end_of_any_kind(
         assert sweep(cache, 0) == []
         assert all(map(os.path.exists, copies))
         # It is used today, for as long as it lives: its end does not make it old.
-        assert is_of_today(set_stamp(directory))
+        parts = [*directory.glob("slots/*"), *directory.glob("files/*")]
+        assert all(map(is_of_today, (directory, *parts)))
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert not is_held(directory)
@@ -243,10 +244,9 @@ def large(cache: Path) -> list[Path]:
     made = []
     for name, days in (("a", 10), ("b", 5), ("c", 0)):
         directory = cache / (name * 16)
-        directory.mkdir(parents=True)
+        (directory / "locks").mkdir(parents=True)
         (directory / "copy.so").write_bytes(b"x" * 3_000_000)
-        set_stamp(directory).write_text("{}")
-        age(set_stamp(directory), days=days)
+        age(directory, days=days)
         made.append(directory)
     return made
 
@@ -330,9 +330,8 @@ with InterpreterManager(1) as manager, manager.acquire_session() as session:
 @pytest.mark.long
 def test_a_process_that_has_a_pool_sweeps_beside_it(cache: Path, extension: Path) -> None:
     unused = cache / ("0" * 16)
-    (unused / "slots").mkdir(parents=True)
-    set_stamp(unused).write_text("{}")
-    age(set_stamp(unused))
+    (unused / "locks").mkdir(parents=True)
+    age(unused)
     assert printed(POOL, str(unused)) == "3.0\n"
     assert len(sweeping.sets(cache)) == 1
 
@@ -361,7 +360,7 @@ def test_copies_that_were_prepared_stay_when_their_original_has_changed(
 
 @pytest.mark.long
 def test_a_size_is_kept_without_an_age(large: list[Path]) -> None:
-    age(set_stamp(large[0]), days=100)
+    age(large[0], days=100)
     root = large[0].parent
     assert clean(root, Limits()) == []
     assert clean(root, Limits(size=10e6)) == []
