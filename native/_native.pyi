@@ -697,17 +697,6 @@ class Pool:
             ConversionError: the argument cannot cross.
         """
 
-    def set_share(self, affinity: str, most: int) -> None:
-        """Limit the leases of one affinity, until it is forgotten.
-
-        Args:
-            affinity: the name.
-            most: the most that it may have at once; those leased by number do not count.
-
-        Raises:
-            ValueError: ``most`` is less than one.
-        """
-
     def forget(self, affinity: str, only: int | None = None) -> None:
         """Stop to prefer interpreters for an affinity; raises nothing if it is unknown.
 

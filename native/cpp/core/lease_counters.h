@@ -5,8 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
 
 namespace interpool {
 
@@ -32,8 +30,5 @@ struct LeaseCounters {
   uint64_t requests = 0;  // that were answered
   uint64_t failed = 0;    // those among them whose batch was answered by an error
 };
-
-// By the name under which an interpreter is leased. Not thread-safe: its pool's mutex guards it.
-using LeaseCountersByModel = std::map<std::string, LeaseCounters>;
 
 }  // namespace interpool

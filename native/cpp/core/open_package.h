@@ -29,7 +29,6 @@ class INTERPOOL_PUBLIC OpenPackage : public std::enable_shared_from_this<OpenPac
   // Its self() is the archive's importer.
   std::shared_ptr<Session> acquire(std::optional<double> timeout);
 
-  const std::string& path() const { return path_; }
   const Snapshot& snapshot() const { return *snapshot_; }
 
  private:

@@ -349,8 +349,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   std::atomic<size_t> min_size_;  // written with `mutex_` held
   std::atomic<size_t> max_size_;  // likewise
   mutable std::mutex mutex_;
-  std::deque<Slot> slots_;  // only ever grows: slots stay where they are
-  LeaseCountersByModel counters_;
+  std::deque<Slot> slots_;                         // only ever grows: slots stay where they are
+  std::map<std::string, LeaseCounters> counters_;  // by the name under which an interpreter is leased
   uint64_t failed_starts_ = 0;
   FairQueue queue_;
   std::list<Listening> listening_;  // those that wait

@@ -162,12 +162,6 @@ void SharedStorages::forget(const std::string& model) {
   purge();
 }
 
-size_t SharedStorages::size() {
-  const std::lock_guard lock(mutex_);
-  purge();
-  return groups_.size();
-}
-
 void SharedStorages::purge() {
   std::erase_if(groups_, [](const auto& item) {
     const std::shared_ptr<Group>& group = item.second;

@@ -31,9 +31,6 @@ class SharedStorages {
   // more. It stays as long as it is mapped.
   void forget(const std::string& model);
 
-  // Keys under which something is to be found. For tests.
-  size_t size();
-
  private:
   struct Group {
     bool busy = false;

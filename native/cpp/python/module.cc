@@ -466,8 +466,6 @@ PYBIND11_MODULE(_native, module) {
           py::arg("asked_by").none(false), py::kw_only(), py::arg("module"), py::arg("function"),
           py::arg("worker"), py::arg("affinity"), py::arg("done_fd"), py::arg("pinned") = false,
           py::arg("share") = py::none())
-      .def("set_share", &Pool::set_share, py::arg("affinity"), py::arg("most"),
-           py::call_guard<WithoutHostGil>())
       .def("isolate", &Pool::isolate, py::arg("affinity"), py::call_guard<WithoutHostGil>())
       .def("forget", &Pool::forget, py::arg("affinity"), py::arg("only") = py::none(),
            py::call_guard<WithoutHostGil>())
