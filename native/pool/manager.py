@@ -70,9 +70,8 @@ class InterpreterManager:
     next. Within an affinity, the first caller is next.
 
     If ``max_size`` is more than ``n``, the pool grows in the background, one interpreter at a time. It grows
-    while callers wait and most leases wait for something other than the CPU: a timer, a file, another
-    service. If the leases compute, it grows only if another affinity waits that has had less than its fair
-    share.
+    while callers wait and this process leaves cores unused. If all cores are in use, it grows only if another
+    affinity waits that has had less than its fair share.
 
     Args:
         n: the minimum number of interpreters; default: the number of cores.

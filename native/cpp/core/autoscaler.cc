@@ -1,11 +1,10 @@
-// The pool's autoscaler. It lets the pool grow towards its maximum size while leases wait for something other
-// than the CPU. It also does so while a model waits that is behind the others (fair_queue.h). It parks what
-// is not needed, and replaces what was retired.
+// The pool's autoscaler. It lets the pool grow towards its maximum size while callers wait and this process
+// leaves cores unused. It also does so while a model waits that is behind the others (fair_queue.h). It parks
+// what is not needed, and replaces what was retired.
 //
 // All of it runs on one thread, so no two interpreters are started at once, and none
 // on a request's way. It holds no GIL, and `mutex_` only if a comment says so.
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,7 +14,7 @@
 #include "../seam/guest_modules.h"
 #include "../seam/reported.h"
 #include "../seam/thread.h"
-#include "load_sampler.h"
+#include "cores.h"
 #include "model_thread.h"
 #include "movable.h"
 #include "pool.h"
@@ -24,23 +23,16 @@
 namespace interpool {
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(5);     // between two samples
-constexpr auto kPause = std::chrono::milliseconds(200);  // after a window of them that showed no need
+constexpr auto kTick = std::chrono::milliseconds(10);    // between two samples
+constexpr size_t kWindow = 5;                            // samples
+constexpr double kUsed = 0.85;                           // of the cores: from here on, none is unused
+constexpr auto kPause = std::chrono::milliseconds(200);  // after a window that showed no need
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 // That a model which is behind waits for others' calls to end, before the reserve grows.
 constexpr auto kPatience = std::chrono::milliseconds(50);
 constexpr auto kRetry = std::chrono::seconds(30);    // after a start that failed; each time twice as long
 constexpr auto kParking = std::chrono::seconds(10);  // to be parked in, before another one is started instead
 constexpr auto kLongestRetry = std::chrono::hours(1);
-
-size_t cores() {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
-    return std::max(1U, std::thread::hardware_concurrency());
-  }
-  return static_cast<size_t>(CPU_COUNT(&mine));
-}
 
 std::string text_of(const std::exception_ptr& thrown) {
   try {
@@ -173,9 +165,11 @@ void Pool::autoscale() {
 }
 
 // Samples the load as long as a caller waits for a lease, or until the next review. Says whether one more
-// interpreter would help, and whom. Returns with `mutex_` held, as it was called.
+// interpreter would help, and whom. All threads count, as a model may compute on threads of its own. Returns
+// with `mutex_` held, as it was called.
 Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
-  LoadSampler load(cores());
+  size_t samples = 0;
+  size_t runnable = 0;  // threads, in all samples
   auto waited_at = Clock::now();
   while (!closed_ && !is_short() && (may_raise_capacity() || may_raise_reserve()) &&
          Clock::now() < review_at_) {
@@ -192,22 +186,15 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
       waited_at = Clock::now() + kPause;
     } else {
       waited_at = Clock::now();
-      std::vector<LoadSampler::Lease> leases;
-      for (const Slot& slot : slots_) {
-        if (slot.state == State::kLeased && slot.owner.empty()) {
-          const Interpreter::Presence presence = slot.interpreter->presence();
-          leases.push_back({slot.interpreter->id(), presence.thread, presence.visits, slot.thread});
-        }
-      }
       lock.unlock();
-      load.sample(leases);
-      const bool is_full = load.is_full();
-      const bool waits = is_full && load.waits_elsewhere();
+      runnable += runnable_threads();
       lock.lock();
-      if (is_full) {
-        if (waits && !closed_ && may_raise_capacity()) {
+      if (++samples == kWindow) {
+        const bool is_unused = static_cast<double>(runnable) < kUsed * static_cast<double>(cores() * kWindow);
+        if (is_unused && !closed_ && may_raise_capacity()) {
           return Growth::kCapacity;
         }
+        samples = runnable = 0;
         pause = kPause;
         waited_at += kPause;
       }

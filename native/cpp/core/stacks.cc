@@ -59,7 +59,7 @@ std::vector<InterpreterStacks> stacks_of(const Pool& pool, double patience) {
   std::vector<InterpreterStacks> all;
   for (const Pool::Status& slot : slots) {
     const auto answer = found.find(slot.interpreter->id());
-    all.push_back({slot, slot.interpreter->presence().thread, answer != found.end(),
+    all.push_back({slot, slot.interpreter->inside(), answer != found.end(),
                    answer != found.end() ? answer->second : std::vector<ThreadStack>()});
   }
   return all;

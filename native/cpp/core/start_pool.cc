@@ -1,18 +1,14 @@
 #include "start_pool.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "cores.h"
 #include "process.h"
 
 namespace interpool {
 namespace {
 
 constexpr int64_t kGrowth = 4;  // without a size, a pool may grow to so many times its minimum
-
-size_t cores() {
-  return std::max(1U, std::thread::hardware_concurrency());
-}
 
 void require_times(const PoolSettings& settings) {
   require_positive("a time", settings.park_after);

@@ -180,12 +180,8 @@ class Interpreter {
   virtual void interrupt(uint64_t call, std::function<void(Interruption)> report) = 0;
 
   // The last thread that entered and has not left, by the kernel's number, or 0; the interpreter's main one
-  // does not count. And how often one has entered. Any thread.
-  struct Presence {
-    int thread = 0;
-    uint64_t visits = 0;
-  };
-  virtual Presence presence() const = 0;
+  // does not count. Any thread.
+  virtual int inside() const = 0;
 
   // No caller is to lease it again: what runs in here has said so. Any thread, any GIL.
   virtual bool wants_to_retire() const noexcept = 0;

@@ -327,9 +327,7 @@ class PythonInterpreter final : public Interpreter {
     });
   }
 
-  Presence presence() const override {
-    return {inside_.load(std::memory_order_relaxed), visits_.load(std::memory_order_relaxed)};
-  }
+  int inside() const override { return inside_.load(std::memory_order_relaxed); }
 
   bool wants_to_retire() const noexcept override { return interpool::wants_to_retire(); }
   std::optional<std::string> take_claim() override { return interpool::take_claim(); }
@@ -350,7 +348,6 @@ class PythonInterpreter final : public Interpreter {
   void arrive() {
     if (attachment.thread != 0) {
       inside_.store(attachment.thread, std::memory_order_relaxed);
-      visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }
 
@@ -406,7 +403,6 @@ class PythonInterpreter final : public Interpreter {
 
   const StartOptions options_;
   std::atomic<int> inside_{0};
-  std::atomic<uint64_t> visits_{0};
   // torch's state of a thread that has done nothing yet. Written by start().
   std::optional<ThreadState> pristine_;
   bool pristine_is_fresh_ = false;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 
+#include "core/cores.h"
 #include "core/fair_queue.h"
 #include "core/pool.h"
 #include "fake_interpreter.h"
@@ -172,14 +173,21 @@ TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
 
 // ---- the pool ------------------------------------------------------------------------------------
 
-// Leases one, for a model, on a thread of its own, and computes, or sleeps, until it is stopped.
+// Leases one, for a model, on a thread of its own, and computes on all cores, or sleeps, until it is stopped.
 class Lessee {
  public:
   Lessee(Pool& pool, std::string model, bool sleeps = false)
       : pool_(pool), thread_([this, sleeps, model = std::move(model)] {
-          interpreter_ = &pool_.acquire(model, std::nullopt);
+          Interpreter& mine = pool_.acquire(model, std::nullopt);
+          std::vector<std::jthread> others;
+          while (!sleeps && others.size() + 1 < cores()) {
+            others.emplace_back([this] {
+              while (!over_) std::this_thread::yield();
+            });
+          }
+          interpreter_ = &mine;
           while (!over_) sleeps ? std::this_thread::sleep_for(1ms) : std::this_thread::yield();
-          pool_.release(*interpreter_);
+          pool_.release(mine);
         }) {}
   ~Lessee() { end(); }
   bool has_one() const { return interpreter_ != nullptr; }

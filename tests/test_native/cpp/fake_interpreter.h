@@ -174,7 +174,7 @@ class FakeInterpreter final : public Interpreter {
   // For whom it is claimed. For the thread that has leased it.
   std::optional<std::string> claim = std::nullopt;
   std::optional<std::string> take_claim() override { return std::exchange(claim, std::nullopt); }
-  Presence presence() const override { return {0, static_cast<uint64_t>(visits_.load())}; }
+  int inside() const override { return 0; }
 
   // Has later() find no memory. Any thread.
   std::atomic<bool> no_memory{false};

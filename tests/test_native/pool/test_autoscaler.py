@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,18 @@ MIN_SIZE, MAX_SIZE = 2, 5
 NAP_S = 0.1
 PARK_AFTER_S = 2.0
 
+CORES = len(os.sched_getaffinity(0))
 COMPUTE = """
-import time
-def compute(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        sum(range(100))
+import hashlib, os, select, threading
+block = bytes(1 << 24)
+def compute(begun, stop):
+    os.write(begun, b".")
+    while not select.select([stop], [], [], 0)[0]:
+        hashlib.sha256(block)  # without the GIL
+def delegate(threads, begun, stop):
+    all = [threading.Thread(target=compute, args=(begun, stop)) for _ in range(threads)]
+    for thread in all: thread.start()
+    for thread in all: thread.join()
 """
 
 
@@ -73,45 +82,49 @@ def all_at_once(manager: InterpreterManager, sessions: int) -> None:
     together([meet] * sessions)
 
 
-@pytest.mark.long
-def test_leases_that_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
-    def work() -> None:
-        with elastic.acquire_session(timeout=60) as session:
-            Code(session, COMPUTE)["compute"](0.3)
+@contextmanager
+def computing(manager: InterpreterManager, sessions: int, threads: int) -> Iterator[None]:
+    """So many sessions, each of which computes on so many threads of its own until the block ends."""
+    begun_read, begun = os.pipe()
+    stop_read, stop = os.pipe()
 
+    def work() -> None:
+        with manager.acquire_session(timeout=60) as session:
+            Code(session, COMPUTE)["delegate"](threads, begun, stop_read)
+
+    workers = [threading.Thread(target=work) for _ in range(sessions)]
+    try:
+        for worker in workers:
+            worker.start()
+        for _ in range(sessions * threads):
+            os.read(begun_read, 1)
+        yield
+    finally:
+        os.close(stop)
+        for worker in workers:
+            worker.join()
+        for descriptor in (begun_read, begun, stop_read):
+            os.close(descriptor)
+
+
+def test_leases_that_use_all_cores_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
     before = states(elastic).keys()
-    together([work] * 6)
+    # The leasing threads sleep.
+    with computing(elastic, MIN_SIZE, CORES), pytest.raises(LeaseTimeoutError):
+        elastic.acquire_session(timeout=1)
     assert not elastic.stats()["growing"]
     assert states(elastic).keys() == before
     assert len(elastic) == MIN_SIZE
 
 
-def test_leases_whose_own_threads_compute_do_not_make_a_pool_grow(elastic: InterpreterManager) -> None:
-    # The leasing threads sleep, and there is no core to spare all the same.
-    source = (
-        COMPUTE
-        + """
-import hashlib, os, threading
-def hash(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        hashlib.sha256(bytes(1 << 20))  # without the GIL
-def delegate(seconds):
-    threads = [threading.Thread(target=hash, args=(seconds,)) for _ in range(os.cpu_count())]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-"""
-    )
-
-    def work() -> None:
-        with elastic.acquire_session(timeout=60) as session:
-            Code(session, source)["delegate"](0.4)
-
-    before = states(elastic).keys()
-    together([work] * 4)
-    assert not elastic.stats()["growing"]
-    assert states(elastic).keys() == before
-    assert len(elastic) == MIN_SIZE
+@pytest.mark.skipif(CORES == 1, reason="a lease that computes leaves no core unused")
+def test_leases_that_leave_cores_unused_make_a_pool_grow() -> None:
+    with (
+        InterpreterManager(1, max_size=2) as manager,
+        computing(manager, 1, 1),
+        manager.acquire_session(timeout=120),
+    ):
+        assert len(manager) == 2
 
 
 @pytest.mark.long

@@ -46,9 +46,9 @@ class INTERPOOL_PUBLIC InterpreterManager {
     int id_;
   };
 
-  // Starts min_size interpreters, and one more at a time up to max_size while leases wait for something other
-  // than the CPU. In a process without a Python of its own, the private copies come from what `interpool
-  // prepare` made: a prepared cache's file or a bundle's folder. `prepared` names it, else
+  // Starts min_size interpreters, and one more at a time up to max_size while callers wait and this process
+  // leaves cores unused. In a process without a Python of its own, the private copies come from what
+  // `interpool prepare` made: a prepared cache's file or a bundle's folder. `prepared` names it, else
   // $INTERPOOL_PREPARED. Else it is the bundle that libinterpool.so was loaded from, else the file in the
   // cache directory. Throws ProvisioningError if there is none, or it is of another interpool or torch than
   // this program. Throws InterpreterStartError if an interpreter does not start, and ArgumentError for
