@@ -26,7 +26,7 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(10);    // between two samples
 constexpr size_t kWindow = 5;                            // samples
 constexpr double kUsed = 0.85;                           // of the cores: from here on, none is unused
-constexpr auto kPause = std::chrono::milliseconds(200);  // after a window that showed no need
+constexpr auto kPause = std::chrono::milliseconds(500);  // after a window that showed no need
 constexpr auto kLinger = std::chrono::milliseconds(50);  // without a waiter, before a watch ends
 // That a model which is behind waits for others' calls to end, before the reserve grows.
 constexpr auto kPatience = std::chrono::milliseconds(50);

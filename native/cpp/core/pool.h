@@ -296,7 +296,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   // All that it has are leased, or have residents: it should have one more, and `most` at most.
   void want_more(Flow& flow, size_t most);
   void take(Slot& slot, Flow& flow, int thread, double waited = 0);
-  void end_lease(Slot& slot, Requests answered = {0, false});
+  void end_lease(Slot& slot, Requests answered);
   Slot* free_slot_for(const Waiter& waiter);
   std::string why_none(const Flow& flow, std::optional<int> only, double timeout) const;
   // Gives free interpreters to those who wait and may have them, until no such caller is left.
