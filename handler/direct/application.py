@@ -146,6 +146,8 @@ class Application:
         job.call_back(partial(self._write, exchange, job, model, headers, line))
         if not model.queue.put(job):
             return False
+        if job.waits:
+            exchange.on_left = partial(model.queue.leave, job)
         exchange.take_body()
         return True
 
@@ -232,7 +234,7 @@ class Application:
         """Send an answer, or the parts of a stream, as they come."""
         try:
             await self._send_all(job, model.traffic, scope, headers, send)
-        except BaseException:  # the client has left, or the server ends
+        except BaseException:  # the server ends, or has ended the request
             model.queue.forget(job)
             raise
 
@@ -303,7 +305,12 @@ class Application:
         if not model.queue.put(job):
             model.traffic.note(503, 0.0)
             raise not_started(model.name) if model.queue.is_stalled else _no_worker(model.name, asked.version)
-        await self._answer(job, model, scope, headers, send)
+        leaving = asyncio.create_task(_leave(job, model, receive)) if job.waits else None
+        try:
+            await self._answer(job, model, scope, headers, send)
+        finally:
+            if leaving is not None:
+                leaving.cancel()
 
     def _job(
         self, asked: Asked, headers: dict[bytes, bytes], scope: Scope, body: bytes, request_id: bytes
@@ -445,6 +452,12 @@ async def _logged(line: AccessLine | None, answer: Callable[[Send], Awaitable[No
         await answer(line.sender(send))
     finally:
         line.write()
+
+
+async def _leave(job: Job, model: ModelVersion, receive: Receive) -> None:
+    """Drop a request that waits in line when its client leaves: nothing else follows its body."""
+    if (await receive())["type"] == "http.disconnect":
+        model.queue.leave(job)
 
 
 async def _joined(job: Job, first: Answer) -> Answer:

@@ -6,6 +6,7 @@ A body's parts are joined once, and a whole answer takes one system call. For th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -18,7 +19,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def _done() -> None:
-    """The connection knows that the answer is written."""
+    """Nothing is left to do."""
 
 
 class Exchange(RequestResponseCycle):
@@ -33,6 +34,7 @@ class Exchange(RequestResponseCycle):
 
     Attributes:
         held_bytes: of the body, that the application has not taken.
+        on_left: called if the client leaves before the answer is begun.
     """
 
     scope: Any
@@ -53,6 +55,7 @@ class Exchange(RequestResponseCycle):
         self.logger = protocol.logger
         self.on_response = protocol.on_response_complete
         self._run = protocol.run
+        self.on_left: Callable[[], None] = _done
         self.keep_alive = keep_alive
         self.waiting_for_100_continue = expects_continue
         self.message_event = asyncio.Event()
@@ -79,6 +82,7 @@ class Exchange(RequestResponseCycle):
 
     def run(self, application: Any) -> None:
         """Have an ASGI application answer the request, in a task."""
+        self.on_left = _done
         self._run(self, application)
 
     async def receive(self) -> Any:
@@ -143,4 +147,5 @@ class Exchange(RequestResponseCycle):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
-        self.on_response = self._run = _done  # an idle connection and its last exchange make no cycle
+        # An idle connection and its last exchange make no cycle.
+        self.on_response = self._run = self.on_left = _done

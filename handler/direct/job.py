@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from interpool.native._native import Request
+
+_MOST_UNREAD_BYTES = 256 << 20  # of a stream, that its client has not read
+
+logger = logging.getLogger("interpool.direct")
 
 
 class Parameter(NamedTuple):
@@ -64,6 +69,7 @@ class Job:
         "_on_answer",
         "_request",
         "_timer",
+        "_unread",
         "_waiter",
         "is_answered",
         "request_id",
@@ -81,6 +87,7 @@ class Job:
         self._request: Request | None = (request_id, headers, parameters)
         self.since = since
         self._arrived: deque[Answer | Refusal] = deque()
+        self._unread = 0  # bytes of the parts of a stream that have arrived
         self._waiter: asyncio.Future[None] | None = None
         self._on_answer: Callable[[Answer | Refusal], None] | None = None
         self.is_answered = False
@@ -101,6 +108,11 @@ class Job:
         self.deliver(Refusal(408, "RequestTimeoutException", said))
         on_expired(self)
 
+    @property
+    def waits(self) -> bool:
+        """Whether no worker has the request yet, and it is not answered."""
+        return self._request is not None and not self.is_answered
+
     def take_request(self) -> Request:
         """The request for a worker. Call it once: the job then forgets the request."""
         assert self._request is not None
@@ -108,9 +120,18 @@ class Job:
         return request
 
     def deliver(self, answer: Answer | Refusal) -> None:
-        """Give the job its answer, or the next part of it. After the last part, all others are dropped."""
+        """Give the job its answer, or the next part of it. After the last part, all others are dropped.
+
+        If too much of a stream waits for its client, the stream ends. A worker never waits for a client.
+        """
         if self.is_answered:
             return
+        if isinstance(answer, Answer) and answer.more:
+            self._unread += len(answer.body)
+            if self._unread > _MOST_UNREAD_BYTES:
+                logger.warning("a stream was ended, as its client had not read %d bytes of it", self._unread)
+                self._arrived.clear()
+                answer = Refusal(503, "ServiceUnavailableException", "The client reads too slowly.")
         if isinstance(answer, Refusal) or not answer.more:
             self.end()
         self._arrived.append(answer)
@@ -147,4 +168,6 @@ class Job:
         arrived = self._arrived.popleft()
         if isinstance(arrived, Refusal):
             raise arrived
+        if arrived.more:
+            self._unread -= len(arrived.body)
         return arrived

@@ -141,8 +141,14 @@ class ModelQueue:
         for job in jobs:
             job.deliver(refusal)
 
+    def leave(self, job: Job) -> None:
+        """Refuse a request whose client has left, if no worker has it yet."""
+        if job.waits:
+            job.deliver(Refusal(499, "ClientClosedRequestException", "The client has left."))
+            self.forget(job)
+
     def forget(self, job: Job) -> None:
-        """Drop a request whose client has left, or has its answer. If a worker has it, that goes on."""
+        """Drop a request that needs no answer any more. If a worker has it, that goes on."""
         job.end()
         with contextlib.suppress(ValueError):
             self._jobs.remove(job)

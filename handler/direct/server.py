@@ -251,8 +251,10 @@ class _Protocol(HttpToolsProtocol):
         exchange = self.cycle
         exchange.more_body = False
         exchange.message_event.set()
-        if exchange is self._answering and exchange.is_short:
-            self._start(exchange)
+        if exchange is self._answering:
+            self.flow.resume_reading()  # else the server would not see that the client leaves
+            if exchange.is_short:
+                self._start(exchange)
 
     def on_response_complete(self) -> None:
         self._answered = self.loop.time()
@@ -273,6 +275,8 @@ class _Protocol(HttpToolsProtocol):
         if self._look is not None:
             self._look.cancel()
         super().connection_lost(exc)
+        if self._answering is not None:
+            self._answering.on_left()
 
     def _end_if_slow(self) -> None:
         """End a connection whose client takes too long to send a request, to read, or to ask again.

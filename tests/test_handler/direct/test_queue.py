@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from fake_channels import FakeChannel, FakeChannels, until
 
-from interpool.handler.direct.job import Job, Refusal
+from interpool.handler.direct import job as job_module
+from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.models import Models, ModelVersion
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 
@@ -284,6 +285,49 @@ def test_a_queue_does_not_wait_for_the_answers_of_requests_that_are_given_up() -
         await asyncio.wait_for(drained, 10)
         worker.answer()
         assert len(queue.workers) == 1
+
+    asyncio.run(work())
+
+
+def test_a_request_whose_client_leaves_reaches_no_worker_unless_one_has_it() -> None:
+    async def work() -> None:
+        queue = ModelQueue(QueueSettings())
+        worker = await _connected(queue)
+        running, waiting, kept = (_job(number) for number in range(3))
+        for job in (running, waiting, kept):
+            queue.put(job)
+            if job is not kept:
+                queue.leave(job)
+        with pytest.raises(Refusal, match="client has left"):
+            await waiting.answer()
+        worker.answer()
+        assert (await running.answer()).body == b"00"
+        assert worker.batches == [[b"00"], [b"02"]]
+        queue.leave(kept)
+        worker.answer()
+        assert (await kept.answer()).body == b"02"
+
+    asyncio.run(work())
+
+
+def test_a_stream_ends_if_its_client_leaves_too_much_of_it_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_MOST_UNREAD_BYTES", 100)
+    part = Answer(200, b"", (), b"x" * 30, more=True)
+
+    async def work() -> None:
+        read = _job(0)
+        for _ in range(100):
+            read.deliver(part)
+            assert await read.answer() is part
+        unread = _job(1)
+        for _ in range(3):
+            unread.deliver(part)
+        assert await unread.answer() is part
+        for _ in range(2):
+            unread.deliver(part)
+        with pytest.raises(Refusal, match="too slowly"):
+            await unread.answer()
+        assert unread.is_answered
 
     asyncio.run(work())
 

@@ -23,10 +23,12 @@ from answering_queue import AnsweringQueue, models_with
 from guarded import certified
 from waiting import wait_for
 
+from interpool.handler.direct import job as job_module
 from interpool.handler.direct import server as http_server
 from interpool.handler.direct.application import Application, Limits
 from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.models import Models
+from interpool.handler.direct.queue import ModelQueue, QueueSettings
 from interpool.handler.direct.replies import Receive, Scope, Send, send_answer
 
 HEAD = b"POST /predictions/m HTTP/1.1\r\nHost: x\r\n"
@@ -653,6 +655,52 @@ def test_a_client_that_leaves_before_its_answer_takes_nothing_from_the_others() 
             wait_for(lambda: len(queue.requests) == 1, "the request")
         answers = _exchanged(where, HEAD + b"Content-Length: 1\r\n\r\ny" + LAST)
     assert answers[0].endswith(b"\r\n\r\nyyy")
+
+
+class _BusyQueue(ModelQueue):
+    """The queue of a model whose worker is busy: requests wait in line."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Job] = []
+        self.settings, self.wanted, self.is_stalled = QueueSettings(), 1, False
+
+    def put(self, job: Job) -> bool:
+        self.loop = asyncio.get_running_loop()
+        self.waiting.append(job)
+        return True
+
+    def forget(self, job: Job) -> None:
+        job.end()
+        self.waiting.remove(job)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 15, 1 << 22])
+def test_a_request_in_line_is_dropped_when_its_client_leaves(size: int) -> None:
+    queue = _BusyQueue()
+    models = models_with(queue)
+    with _served(Application(models)) as where:
+        with socket.create_connection(where) as connection:
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
+            wait_for(lambda: queue.waiting, "the request")
+        wait_for(lambda: not queue.waiting, "the request's end")
+    assert models.find("m", None).traffic.describe("m", 0)["answers"] == {"499": 1}
+
+
+def test_a_stream_for_a_client_that_does_not_read_ends_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_module, "_MOST_UNREAD_BYTES", 1 << 22)
+    part = Answer(200, b"", (), bytes(1 << 20), more=True)
+    queue = _BusyQueue()
+    with _served(Application(models_with(queue))) as where, socket.create_connection(where) as connection:
+        connection.sendall(HEAD + b"Content-Length: 1\r\n\r\nx")
+        wait_for(lambda: queue.waiting, "the request")
+        (job,) = queue.waiting
+        for _ in range(100):
+            queue.loop.call_soon_threadsafe(job.deliver, part)
+        wait_for(lambda: job.is_answered, "the stream's end")
+        assert _exchanged(where, LAST)[0].startswith(b"404 ")
+        assert len(_until_closed(connection)) < LARGE
 
 
 @pytest.mark.parametrize("size", [1, 1 << 15])
