@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -23,8 +24,8 @@ from interpool.native.upstream.requirements import pip_install
 START_AHEAD = "INTERPOOL_START_AHEAD"
 DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
 
-# The code that the torchserve command runs.
-_START = "from ts.model_server import start; sys.exit(start())"
+# The modules whose ``start`` the torchserve command calls, and which takes its place in the foreground.
+_LAUNCHER, _FOREGROUND = "ts.model_server", "interpool.handler.frontend.foreground"
 
 
 @click.command(
@@ -56,7 +57,7 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
     The command starts `torchserve` with the overlay. It takes torchserve's own flags, which stand below.
 
     With --foreground it serves until it is interrupted, or gets SIGTERM. Otherwise the server goes on in the
-    background. The command then returns when the server listens.
+    background. The command then returns when the server listens. Either signal before that ends the server.
     """
     from interpool.handler.config import HostSettings
     from interpool.handler.frontend.serving_checks import java_path, missing_java
@@ -101,7 +102,7 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
         home, held = make_server_home(temporary_directory())  # last, after all that may refuse to start
         take_as_stdin(home, held)
     sys.stdout.flush()
-    command, start = [program, *ctx.args], ""
+    command, start, launcher = [program, *ctx.args], "", _LAUNCHER
     if "INTERPOOL_SIGNATURE_KEYS" in os.environ and "--start" in ctx.args:
         # See the overlay. TorchServe takes its workers' Python from the process that starts it, or from PATH.
         os.environ["PATH"] = os.pathsep.join([str(home / "bin"), os.environ.get("PATH", os.defpath)])
@@ -109,8 +110,10 @@ def serve(ctx: click.Context, direct: str | None, no_wait: bool, is_help: bool) 
     if "--foreground" in asked and "--start" in ctx.args:
         start += f"from interpool.handler.host.draining import drain_on_sigterm as d; d({drain_s}); "
         start += "from interpool.handler.frontend.server_home import let_go_at_exit as a; a(); "
+        launcher = _FOREGROUND
     if start:
-        command = [sys.executable, "-P", "-c", f"import sys; {start}{_START}", *ctx.args]
+        start = f"import sys; {start}from {launcher} import start; sys.exit(start())"
+        command = [sys.executable, "-P", "-c", start, *ctx.args]
     if "--start" not in ctx.args or no_wait or "--foreground" in asked:
         os.execv(command[0], command)
     else:
@@ -136,6 +139,7 @@ def _start_and_wait(command: list[str]) -> None:
     from interpool.handler.frontend.starting import await_server
 
     announce("starting TorchServe")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, it cancels the start
     try:
         if status := subprocess.run(command, check=False).returncode:
             sys.exit(status)

@@ -22,6 +22,7 @@ _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
 _ADDRESSES = 3  # TorchServe has these at least: inference, management, metrics
 _STABLE_S = 3.0
+_END_S = 10.0
 _SERVER_LOG = "ts_log.log"
 _SHOWN_LINES, _SHOWN_BYTES = 5, 8192
 
@@ -37,15 +38,44 @@ def await_server(say: Callable[[str], None]) -> str:
 
     Raises:
         ServerEnded: it does not run; the message has the end of its log.
+        KeyboardInterrupt: the start is cancelled; the server has been ended.
     """
     began = time.monotonic()
     log = _log_directory() / _SERVER_LOG
     size = log.stat().st_size if log.exists() else 0
     frontend = running_frontend()
     process = psutil.Process(frontend) if frontend is not None else None
+    served = ""
+    if process is not None:
+        try:
+            served = _await(process, began, log, say)
+        except KeyboardInterrupt:
+            _end(process)
+            raise
+    if not served:
+        raise ServerEnded(f"TorchServe ended before it served. {_end_of(log, size)}")
+    return served
+
+
+def _end(process: psutil.Process) -> None:
+    give_up = time.monotonic() + _END_S
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+    while _runs(process) and time.monotonic() < give_up:
+        time.sleep(_PAUSE_S)
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _await(process: psutil.Process, began: float, log: Path, say: Callable[[str], None]) -> str:
+    """Wait until this frontend listens; text on it, or "" if it has ended."""
     next_said = began + _PROGRESS_S
     others_since = 0.0
-    while process is not None and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+    while _runs(process):
         inference, management = running_addresses()
         places = _listens_at(process)
         who = f"TorchServe (process {process.pid}) serves"
@@ -62,7 +92,7 @@ def await_server(say: Callable[[str], None]) -> str:
                 f"it listens once it has loaded the models that it starts with. Its log: {log}"
             )
         time.sleep(_PAUSE_S)
-    raise ServerEnded(f"TorchServe ended before it served. {_end_of(log, size)}")
+    return ""
 
 
 def _log_directory() -> Path:

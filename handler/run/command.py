@@ -127,7 +127,7 @@ def run(
     given = {name: value for name, value in options.items() if value is not None}
     chosen = Options.of(given, names.__getitem__)
     limits = Limits(max_request_size, body_s=None)
-    serving = Serving(named(list(archives)), chosen, settings)
+    serving = Serving(named(list(archives)), chosen, settings, ends_process=True)
     address = Address(path=os.path.abspath(uds)) if uds else Address(host, port)
     with contextlib.ExitStack() as stack:
         listeners = _bound(address, stack)

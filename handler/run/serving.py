@@ -47,12 +47,14 @@ class HostThread:
 
     Attributes:
         runtime_dir: the host's runtime directory; "" before the start.
+        closes_pool: whether ``close`` closes the pool, which waits for an interpreter that is starting.
     """
 
     def __init__(self, settings: HostSettings, direct: Callable[[], DirectState]) -> None:
         self._settings = settings
         self._direct = direct
         self.runtime_dir = ""
+        self.closes_pool = True
 
     def start(self) -> None:
         """Start the host.
@@ -109,7 +111,8 @@ class HostThread:
         """Have the host leave, and wait for that, for ``_LEAVE_S`` at most."""
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
-        self._pool.close()
+        if self.closes_pool:
+            self._pool.close()
         if not self._thread.is_alive():
             self._host.close()
             _only.release()
@@ -132,6 +135,7 @@ class Serving:
         options: the options for all of them.
         settings: the settings of the pool's host; None: those of the environment.
         traffic: returns the counter of a model's answers, given the model's name and version.
+        ends_process: whether the process ends when their start is cancelled, without an end of Python's.
 
     Attributes:
         models: the models that are served.
@@ -148,6 +152,8 @@ class Serving:
         options: Options,
         settings: HostSettings | None = None,
         traffic: Callable[[str, str], Traffic] = lambda _name, _version: Traffic(),
+        *,
+        ends_process: bool = False,
     ) -> None:
         self._archives = archives
         self._options = options
@@ -155,6 +161,7 @@ class Serving:
         self.models = Models(is_complete=False)
         self.address = ""
         self._traffic = traffic
+        self._ends_process = ends_process
         self._served: dict[str, _Served] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -191,6 +198,9 @@ class Serving:
                 async with asyncio.TaskGroup() as starts:  # the first failure ends the others
                     for archive, files in archives:
                         starts.create_task(start(archive, files))
+            except asyncio.CancelledError:
+                host.closes_pool = not self._ends_process
+                raise
             except BaseExceptionGroup as failures:
                 raise failures.exceptions[0] from None
             self.models.is_complete = True

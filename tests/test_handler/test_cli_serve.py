@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 PROGRAM = "from interpool.handler.cli import main; main()"
 
 
-def _serve(directory: Path, *arguments: str, java: str = "exit 0") -> subprocess.CompletedProcess[str]:
-    """Run the command in a directory of its own, which is its TEMP, too."""
+def _command(directory: Path, *arguments: str, java: str) -> tuple[list[str], dict[str, str]]:
+    """The command in a directory of its own, which is its TEMP, too; and its environment."""
     program = directory / "java-home" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{java}\n")
@@ -27,13 +28,13 @@ def _serve(directory: Path, *arguments: str, java: str = "exit 0") -> subprocess
         "TEMP": str(directory),
         "TMPDIR": str(directory),
     }
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, "serve", *arguments],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    return [sys.executable, "-c", PROGRAM, "serve", *arguments], environment
+
+
+def _serve(directory: Path, *arguments: str, java: str = "exit 0") -> subprocess.CompletedProcess[str]:
+    """Run the command there to its end."""
+    command, environment = _command(directory, *arguments, java=java)
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
 
 
 def _homes(directory: Path) -> list[Path]:
@@ -48,6 +49,41 @@ def test_a_server_in_the_foreground_leaves_no_home(tmp_path: Path) -> None:
     assert "interpool_shim.py" in seen.read_text()
     assert "/held\n" in seen.read_text()
     assert _homes(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("java", "status", "how"),
+    [
+        ("exit 0", 0, ""),
+        ("exit 143", 0, ""),
+        ("kill -TERM $$", 0, ""),
+        ("exit 1", 5, "ended with status 1"),
+        ("kill -KILL $$", 5, "was killed by SIGKILL"),
+    ],
+)
+def test_a_server_in_the_foreground_fails_unless_it_was_asked_to_end(
+    tmp_path: Path, java: str, status: int, how: str
+) -> None:
+    done = _serve(tmp_path, "--foreground", "--model-store", "store", java=java)
+    assert (done.returncode, how in done.stderr) == (status, True), done.stderr
+    assert _homes(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_is_cancelled_ends_its_server(tmp_path: Path, number: signal.Signals) -> None:
+    command, environment = _command(
+        tmp_path, "--model-store", "store", java="while :; do sleep 0.1 < /dev/null; done"
+    )
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as starting:
+        assert starting.stderr is not None
+        while "has been starting" not in (said := starting.stderr.readline()):
+            assert said, "it has ended"
+        starting.send_signal(number)
+        assert "Aborted!" in starting.stderr.read()
+    assert starting.returncode == 1
+    assert _homes(tmp_path) == []  # a server that runs holds its home
 
 
 @pytest.mark.parametrize("flags", [[], ["--foreground"]])

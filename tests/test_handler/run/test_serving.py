@@ -121,6 +121,26 @@ async def work():
 asyncio.run(work())
 os._exit(0)
 """
+STARTING = """
+import threading
+from interpool.handler.host.interpreter_pool import Pool
+
+Pool._start = lambda self: threading.Event().wait()  # no interpreter is ever ready
+serving = Serving({"waits": ARCHIVE}, Options(workers=1), ends_process=True)
+
+
+async def work():
+    opening = asyncio.create_task(serving.open().__aenter__())
+    while not hasattr(serving, "_runtime_dir"):
+        await asyncio.sleep(0.01)
+    opening.cancel()
+    await asyncio.wait([opening])
+    print(opening.cancelled(), os.listdir(Path(os.environ["INTERPOOL_RUNTIME_DIR"])), flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
 ENDED = """
 async def work():
     coming, sent = asyncio.Queue(), asyncio.Queue()
@@ -192,6 +212,10 @@ def _said(program: str, tmp_path: Path) -> list[str]:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_a_start_that_is_cancelled_waits_for_no_interpreter_if_the_process_ends(tmp_path: Path) -> None:
+    assert _said(STARTING, tmp_path)[-1] == "True []"
 
 
 def test_a_replacement_that_is_cancelled_ends_no_request_and_leaves_no_worker_of_the_model_before(
