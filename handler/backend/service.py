@@ -127,7 +127,8 @@ class WorkerService:
                 self._batch = batch = take_batch(frame) if requests is None else requests
                 reply = self._run(model, batch)
             finally:
-                self._batch = []
+                with self._replies.sending:
+                    self._batch = []
                 view.leave()
         except BaseException as error:
             # It may have left anything. That can be attributed to its model only while the model is loaded.

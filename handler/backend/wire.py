@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -82,6 +83,10 @@ class ReplyWriter:
         before: is called before each part is sent.
         answers: whether the running call answers the request with that id. A model's thread may send a part
             when its call has ended, and the connection is another request's.
+
+    Attributes:
+        sending: held while a part is sent, and by a call when it ends: what ``answers`` says stays true until
+            the part is sent.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class ReplyWriter:
         self._send = send
         self._before = before
         self._answers = answers
+        self.sending = threading.RLock()
 
     def sendall(self, data: bytes) -> None:
         """Send all of ``data``, a part of an answer.
@@ -98,10 +104,13 @@ class ReplyWriter:
             OSError: the frontend is gone, or the call that answers the part's request has ended.
         """
         request = _request_of(data)
-        if not self._answers(request):
-            raise BrokenPipeError(f"the request {request!r} has its answer already: this part comes after it")
-        self._before()
-        self._send(data)
+        with self.sending:
+            if not self._answers(request):
+                raise BrokenPipeError(
+                    f"the request {request!r} has its answer already: this part comes after it"
+                )
+            self._before()
+            self._send(data)
 
 
 def _request_of(reply: bytes) -> str:

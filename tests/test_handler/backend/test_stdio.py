@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from interpool.handler.backend import stdio
-from interpool.handler.backend.wire import FramePeeker, FrameReader, TruncatedFrameError
+from interpool.handler.backend.wire import FramePeeker, FrameReader, ReplyWriter, TruncatedFrameError
 
 
 @contextmanager
@@ -303,3 +303,32 @@ def test_a_frame_is_peeked_at_in_a_connection_that_goes_on_to_block() -> None:
             socket.setdefaulttimeout(before)
         assert os.get_blocking(near.fileno())
         assert near.recv(6) == b"abcdef"
+
+
+def test_a_call_does_not_end_while_a_thread_of_its_model_sends_a_part() -> None:
+    running, order = {"a"}, []
+    checked, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        checked.set()
+        go_on.wait()
+
+    writer = ReplyWriter(lambda _: order.append(f"sent while {running} runs"), wait, running.__contains__)
+
+    def end() -> None:
+        with writer.sending:
+            running.clear()
+        order.append("ended")
+
+    reply = b"".join((bytes(4), bytes(4), (1).to_bytes(4, "big"), b"a"))
+    threads = [threading.Thread(target=writer.sendall, args=(reply,)), threading.Thread(target=end)]
+    threads[0].start()
+    checked.wait()
+    threads[1].start()
+    threads[1].join(0.2)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["sent while {'a'} runs", "ended"]
+    with pytest.raises(BrokenPipeError, match="has its answer already"):
+        writer.sendall(reply)
