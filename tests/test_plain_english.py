@@ -18,7 +18,7 @@ import pytest
 from paths import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = ("handler", "archiver_ext", "native", "scripts", "tests")
+FOLDERS = ("handler", "archiver_ext", "native", "scripts", "model_store", "tests")
 # Notes for people who change interpool, longer than all other pages together: only their words are checked.
 LABORATORY = {"architecture.md", "benchmarks.md"}
 PROGRAMS = {".py", ".cc", ".h", ".cpp"}

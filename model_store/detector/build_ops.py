@@ -28,7 +28,7 @@ def build() -> Path:
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     command += [word for path in cpp_extension.include_paths() for word in ("-isystem", path)]
     command += [*(f"-L{path}" for path in cpp_extension.library_paths()), "-ltorch", "-ltorch_cpu", "-lc10"]
-    # Under its name only when it is whole: somebody may be loading it.
+    # It gets its name when it is whole: another process may be loading it.
     with tempfile.TemporaryDirectory(dir=LIBRARY.parent) as scratch:
         made = Path(scratch) / LIBRARY.name
         subprocess.run([*command, "-o", str(made)], check=True)

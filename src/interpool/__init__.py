@@ -3,8 +3,8 @@
 ``from interpool import InterpreterManager, Package, MovableObject``
 """
 
-# For whatever Python there is: it shall say what it lacks, not stumble over what it does not know. Which
-# versions the tests have run with, pyproject.toml says; pip heeds that, and in a checkout nobody does.
+# Any Python can run this, to say what it lacks. pyproject.toml names the versions that the tests have run
+# with. pip reads that; a checkout is used without pip.
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036

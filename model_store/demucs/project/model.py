@@ -20,7 +20,7 @@ class Demucs(nn.Module):
     """A U-Net on waveforms, with an LSTM at its bottom.
 
     Args:
-        sources: names of what is to be told apart.
+        sources: names of what is to be separated.
         inputs: channels of the music.
         channels: of the first layer, 64 to 100 in the paper; each further one has twice as many.
         depth: layers, 6 in the paper.

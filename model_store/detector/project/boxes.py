@@ -1,4 +1,4 @@
-"""Anchors, and boxes as they are told relative to others."""
+"""Anchors, and boxes as they are given relative to others."""
 
 from __future__ import annotations
 

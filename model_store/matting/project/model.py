@@ -26,7 +26,7 @@ class Matting(nn.Module):
         """Cut out.
 
         Args:
-            image: (images, 3, height, width) floats from 0 to 1: somebody before a background.
+            image: (images, 3, height, width) floats from 0 to 1: a person before a background.
             background: the same without them.
             guess: (images, 1, height, width): about where they are.
             instead: another background.

@@ -1,4 +1,4 @@
-"""What can be told of a face: the paper's attributes of CelebA."""
+"""What describes a face: the paper's attributes of CelebA."""
 
 from __future__ import annotations
 
