@@ -14,6 +14,7 @@ from interpool.archiver_ext.commands.progress import progress
 from interpool.archiver_ext.commands.server_side import ServerSide, addresses
 from interpool.archiver_ext.commands.showing import curl_line, output_console, show_request
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
+from interpool.native.torchserve import for_curl
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +116,7 @@ def archive_command(
 
 
 def _show(console: Console, report: MarReport, curl: str) -> None:
-    _, management = addresses()
+    option, management = for_curl(addresses()[1])
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
     facts = f"{report.archive_format}, {report.size / 1e6:.2f} MB, {sum(report.seconds.values()):.1f} s"
@@ -126,7 +127,7 @@ def _show(console: Console, report: MarReport, curl: str) -> None:
     )
     console.print(
         f"next, with {escape(str(report.output.parent))} as the server's --model-store:\n"
-        f'  curl -X POST "{management}/models?url={report.url}&initial_workers=1&synchronous=true"',
+        f'  curl {option}-X POST "{management}/models?url={report.url}&initial_workers=1&synchronous=true"',
         markup=False,
         soft_wrap=True,
     )

@@ -16,7 +16,7 @@ from rich.table import Table
 from interpool.archiver_ext.commands.server_side import addresses
 from interpool.archiver_ext.mar.opening import open_archive
 from interpool.native.archive.format import Origin, member_name
-from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES
+from interpool.native.torchserve import MOST_REQUEST_BYTES, MOST_RESPONSE_BYTES, for_curl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,8 +163,9 @@ def curl_line(archive: Path) -> str:
     content_type, body = request_of(archive)
     if not content_type:
         return ""
-    url = shlex.quote(f"{addresses()[0]}/predictions/{quote(_served_name(archive), errors='replace')}")
-    asked = f"curl -sS -X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
+    option, inference = for_curl(addresses()[0])
+    url = shlex.quote(f"{inference}/predictions/{quote(_served_name(archive), errors='replace')}")
+    asked = f"curl -sS {option}-X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
     try:
         text = body.decode()
     except UnicodeDecodeError:

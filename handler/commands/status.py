@@ -14,6 +14,7 @@ from interpool.archiver_ext.commands.progress import progress_if_slow
 from interpool.handler.commands.common import NOT_SERVED, OTHER, fail, require_runtime_directory
 from interpool.handler.frontend import shim
 from interpool.handler.torchserve import running_addresses, running_frontend
+from interpool.native.torchserve import for_curl
 
 if TYPE_CHECKING:
     from interpool.handler.host.host_state import HostState
@@ -107,13 +108,14 @@ def _pools(stacks: bool = False) -> tuple[list[HostState], list[str]]:
 
 def _register_advice(name: str) -> str:
     """Advice about a model that no pool serves."""
-    management = running_addresses()[1]
+    option, management = for_curl(running_addresses()[1])
     if running_frontend() is None:
         return "  What to do: start a server, `interpool serve --model-store DIR --models NAME.mar`"
     mar = "NAME.mar" if name == "*" else f"{name.partition('/')[0]}.mar"
+    registering = f"models?url={mar}&initial_workers=1&synchronous=true"
     return (
-        f"  What to do: `curl {management}/models` lists all that TorchServe has. "
-        f'Register a model: curl -X POST "{management}/models?url={mar}&initial_workers=1&synchronous=true"'
+        f"  What to do: `curl {option}{management}/models` lists all that TorchServe has. "
+        f'Register a model: curl {option}-X POST "{management}/{registering}"'
     )
 
 

@@ -122,6 +122,11 @@ class DirectAddress:
         inference, management = (
             each.replace("//0.0.0.0", "//127.0.0.1") for each in addresses_of(self._frontend)
         )
+        if unix := [each for each in (inference, management) if each.startswith("unix:")]:
+            raise SettingsError(
+                f"it asks TorchServe over TCP, and TorchServe listens at {unix[0]}: give "
+                "inference_address and management_address a port in config.properties"
+            )
         home = Path(f"/proc/{self._frontend}/cwd").resolve()
         tls = _tls(settings, home, inference)
         has_tokens = settings.get(TOKENS_DISABLED) != "true"

@@ -98,7 +98,7 @@ class PoolHost:
         drain: Callable[[], None] | None = None,
     ) -> None:
         settings = settings or HostSettings.of_environment()
-        server = addresses_of(frontend_pid)[0].partition("://")[2]
+        server = addresses_of(frontend_pid)[0].rpartition("://")[2]
         most_answer_bytes = most_response_bytes(frontend_pid)
         self._drain_direct = drain or (lambda: None)
         self._patience_s = math.inf if lasting else settings.idle_exit_s

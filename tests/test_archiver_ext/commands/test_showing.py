@@ -47,3 +47,15 @@ def test_settings_that_a_request_and_its_answer_need_are_said_with_their_sizes(t
         "least 6,553,501 for this request (it is 6,553,500 unless set), and max_response_size in "
         "config.properties is at least 7,000,000 for its answer (it is 6,553,500 unless set):"
     )
+
+
+def test_curl_asks_a_server_at_a_unix_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    addresses = ("unix:/run/inference", "unix:/run/management")
+    monkeypatch.setattr("interpool.handler.cli.running_addresses", lambda: addresses)
+    request = {"package": "interpool-archive", "resource": "request.txt", "content_type": "text/plain"}
+    body = {"interpool-archive/request.txt": "x"}
+    write_archive(tmp_path / "m.ptpkg", module_records([], {}), body, request={**request, "part": None})
+    arguments = ["archive", str(tmp_path / "m.ptpkg"), "--export-path", str(tmp_path)]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert 'curl --unix-socket /run/management -X POST "http://localhost/models?url=m.mar' in result.output
+    assert "curl -sS --unix-socket /run/inference -X POST http://localhost/predictions/m" in result.output

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import web
 from fake_channels import FakeChannels, FakeHost, until
 
+from interpool.handler.direct import beside
 from interpool.handler.direct.beside import _Beside
 from interpool.handler.direct.channels import Channels
 from interpool.handler.direct.followed import DefaultVersion, FollowedWorker, Management
@@ -56,6 +58,19 @@ async def _management(registered: dict[str, Any] = _REGISTERED, pages: int = 1) 
     async with aiohttp.ClientSession() as session:
         yield Management(f"http://{host}:{port}", lambda: session, str)
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("unix", [0, 1])
+def test_an_address_beside_a_torchserve_that_has_no_port_is_refused(
+    unix: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    addresses = ["http://127.0.0.1:8080", "http://127.0.0.1:8081"]
+    addresses[unix] = "unix:/run/torchserve"
+    monkeypatch.setattr(beside, "addresses_of", lambda _frontend: addresses)
+    direct = beside.DirectAddress(f"unix:{tmp_path}/direct", tmp_path, os.getpid())
+    direct.start()
+    direct.close(patience_s=60)
+    assert "TorchServe listens at unix:/run/torchserve: give inference_address and" in caplog.text
 
 
 _pids = itertools.count(1)
