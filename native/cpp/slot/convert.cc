@@ -61,7 +61,7 @@ class Reader {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
         PyObject* pair = PyList_GET_ITEM(items.get(), i);
         if (PyTuple_Check(pair) == 0 || PyTuple_GET_SIZE(pair) != 2) {  // of a subclass's own items()
-          throw ConversionError(std::string("a ") + Py_TYPE(object)->tp_name +
+          throw ConversionError(std::string("a value of type ") + Py_TYPE(object)->tp_name +
                                 " cannot cross between interpreters: its items() gives something else than "
                                 "pairs. Pass dict() of what it holds.");
         }
@@ -76,7 +76,7 @@ class Reader {
       return {std::move(view)};
     }
     throw ConversionError(
-        std::string("a ") + Py_TYPE(object)->tp_name +
+        std::string("a value of type ") + Py_TYPE(object)->tp_name +
         " cannot cross between interpreters; None, bool, int, float, str, bytes, list, tuple, "
         "dict and torch.Tensor can. Convert it first, or keep it inside as a PyObj.");
   }

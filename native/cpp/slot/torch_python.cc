@@ -52,7 +52,7 @@ bool is_tensor(PyObject* object) {
     return true;
   }
   if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(*torch->tensor_class)) != 0) {
-    throw ConversionError(std::string("a ") + Py_TYPE(object)->tp_name +
+    throw ConversionError(std::string("a value of type ") + Py_TYPE(object)->tp_name +
                           " cannot cross between interpreters: only torch.Tensor itself and "
                           "nn.Parameter can. Convert it first, for instance with "
                           ".as_subclass(torch.Tensor).");

@@ -62,7 +62,7 @@ def test_an_archive_that_was_closed_leaves_no_loggers(manager: InterpreterManage
 
 def test_only_plain_values_and_tensors_cross_into_a_model(manager: InterpreterManager, scale: Path) -> None:
     model = manager.load_package(scale).load_pickle("model", "model.pkl")
-    with pytest.raises(ConversionError, match="a set"):
+    with pytest.raises(ConversionError, match="a value of type set"):
         model({1})
     with pytest.raises(RemoteError, match=r"forward\(\) missing 1 required positional argument"):
         model()

@@ -139,11 +139,11 @@ def test_a_subclass_crosses_as_the_plain_type_that_it_is(
 @pytest.mark.parametrize(
     ("value", "named"),
     [
-        ({1, 2}, "a set"),
-        (1j, "a complex"),
-        (bytearray(b"x"), "a bytearray"),
-        (object(), "object"),
-        (int, "a type"),
+        ({1, 2}, "a value of type set"),
+        (1j, "a value of type complex"),
+        (bytearray(b"x"), "a value of type bytearray"),
+        (object(), "a value of type object"),
+        (int, "a value of type type"),
         (np.int64(1), "numpy.int64"),
         (np.zeros(2), "numpy.ndarray"),
     ],
@@ -164,7 +164,7 @@ def test_another_type_is_refused_by_its_name(
     ("expression", "named"),
     [
         ("__import__('threading').Lock()", "_thread.lock"),
-        ("[(i for i in [])]", "a generator"),
+        ("[(i for i in [])]", "a value of type generator"),
         ("{'key': __import__('fractions').Fraction(1, 2)}", "Fraction"),
         ("__import__('numpy').zeros(2)", "numpy.ndarray"),
     ],
@@ -232,9 +232,9 @@ def test_a_dict_that_gives_something_else_than_pairs_is_refused(
     make = f"value = type('Sly', (dict,), {{'items': lambda self: {items}}})()"
     names: dict[str, Any] = {}
     exec(make, names)
-    with pytest.raises(ConversionError, match=r"a Sly cannot cross.* its items\(\) gives"):
+    with pytest.raises(ConversionError, match=r"a value of type Sly cannot cross.* its items\(\) gives"):
         session.from_value(names["value"])
-    with pytest.raises(ConversionError, match=r"a Sly cannot cross.* its items\(\) gives"):
+    with pytest.raises(ConversionError, match=r"a value of type Sly cannot cross.* its items\(\) gives"):
         Code(session, make)["value"].to_value()
 
 
