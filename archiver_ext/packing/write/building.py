@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import shutil
 import sys
 import time
 import traceback
@@ -156,7 +157,7 @@ def export(job: BuildJob) -> Built:
     clock.lap("export")
     # torch ignores errors of the last writes when it closes the file.
     if not zipfile.is_zipfile(job.archive):
-        raise _no_room(job.archive, "its end is missing")
+        raise _no_room(job.archive)
     try:
         files_digests = digests(job.archive)
         clock.lap("digest")
@@ -417,14 +418,20 @@ def _save(exporter: HermeticExporter, what: str, resource: str, value: object) -
         )
 
 
-def _no_room(archive: Path, why: object) -> PackError:
-    """Return the error for an archive that cannot be written.
+def _no_room(archive: Path, error: BaseException | None = None) -> PackError:
+    """Return the error for an archive that cannot be written, because of this error.
 
     Its temporary directory is beside the target.
     """
-    said = "".join(str(why).splitlines()[:1])
+    place = archive.parent.parent
+    if isinstance(error, OSError):
+        said = error.strerror
+    else:  # torch has only words of C++ for it
+        said = "the disk is full, or a quota or a limit of a file's size is reached (`ulimit -f`)"
+    free = f"{shutil.disk_usage(place).free / 1e6:,.1f} MB are free there"
     return PackError(
-        f"the archive cannot be written to {archive.parent.parent}: {said}\n  What to do: make room there"
+        f"the archive cannot be written to {place}: {said}; {free}\n"
+        "  What to do: make room there, or name another place by -o"
     )
 
 

@@ -174,7 +174,8 @@ def test_archive_that_finds_no_room_is_no_object_that_cannot_be_pickled(
         text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # what is cut short would be read again
     )
-    assert done.stdout.startswith(f"the archive cannot be written to {tmp_path}: "), done.stdout + done.stderr
-    assert done.stdout.endswith("\n  What to do: make room there\n")
+    said = f"the archive cannot be written to {tmp_path}: the disk is full, or a quota or a limit of"
+    assert done.stdout.startswith(said), done.stdout + done.stderr
+    assert done.stdout.endswith("\n  What to do: make room there, or name another place by -o\n")
     assert "terminate called" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["project"]
