@@ -28,7 +28,8 @@ def shown(layers: list[str]) -> str:
 
 def _asking(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name, layer in model.named_modules():
-        if layer.training and not _without_effect(layer) and _asks(layer):
+        # What torch.jit.freeze made has no mode.
+        if getattr(layer, "training", False) and not _without_effect(layer) and _asks(layer):
             yield name, layer
 
 
