@@ -24,6 +24,7 @@ from interpool.native.upstream.torch_private import (
     REBUILDERS,
     REDUCED,
     PackageUnpickler,
+    forget_fx_code,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class _Unpickler(_PurePython):  # type: ignore[misc]
                     error,
                 )
             raise
+        finally:
+            forget_fx_code()
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a global that a pickle names.

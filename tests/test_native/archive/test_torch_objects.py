@@ -100,6 +100,14 @@ def test_torchs_modules_answer_as_they_did(tmp_path: Path, kind: str) -> None:
     assert torch.equal(given, wanted)
 
 
+def test_the_code_of_an_fx_module_is_not_left_in_torch(tmp_path: Path) -> None:
+    """It would be a trace of the model, which then needs interpreters of its own."""
+    through_a_package(tmp_path / "m.pt", torch.fx.symbolic_trace(nn.Linear(3, 2)))
+    from torch.fx import graph_module
+
+    assert "forward" not in vars(graph_module._CodeOnlyModule)
+
+
 def test_a_hook_is_removed_by_the_handle_that_came_along(tmp_path: Path) -> None:
     with PackageExporter(tmp_path / "m.pt") as exporter:
         exporter.extern("**")
