@@ -2,15 +2,15 @@
 
 The user's globs come first: the first match of deny, mock, extern, intern decides. Then come decisions of a
 plan or of trial loads. Then the rules apply. The project's own files are interned. torch, numpy and the
-standard library are extern. Other packages in use are interned if they are small and pure Python, otherwise
-extern. Packages that are imported and never run are mocked.
+standard library are extern. Other packages in use are interned if they are small and pure Python, and no
+extern package requires them, otherwise extern. Packages that are imported and never run are mocked.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -92,6 +92,10 @@ class Usage:
             return self.needed[package]
         return "" if self.ran is None else None
 
+    def tops(self) -> set[str]:
+        """Return the top-level names of all modules that are used."""
+        return {*self.pickled, *(self.ran or ()), *self.called, *self.used, *map(top_of, self.needed)}
+
 
 @dataclass
 class Rules:
@@ -133,9 +137,8 @@ class Rules:
 
     def verdict(self, module: str) -> Verdict:
         """Return the verdict for a dotted module name. May import the module's parents."""
-        for verdict, group in self._groups:
-            if group.matches(module):
-                return verdict
+        if (decided := self._decided(module)) is not None:
+            return decided
         top = top_of(module)
         if top == "interpool":
             return Verdict("extern", "part of the server", Origin.SERVER)
@@ -151,7 +154,28 @@ class Rules:
         if any(self.trees.elsewhere(top, place) for place in places):
             return Verdict("intern", "in a working tree, so it is the project's code too", Origin.PROJECT)
         package = self.package_of(module)
-        return _third_party(package, bool(places), self.usage.of(package))
+        verdict = _third_party(package, bool(places), self.usage.of(package))
+        if verdict.action == "intern" and (needing := self._needing(package)):
+            why = f"{needing} is taken from the server and needs it: both must have the same classes"
+            return replace(verdict, action="extern", reason=why)
+        return verdict
+
+    def _needing(self, package: str) -> str:
+        """Return a distribution in use that is taken from the server and requires the package, or ""."""
+        needed = distribution_of(package)
+        if needed is None:
+            return ""
+        for top in sorted(self.usage.tops() - {"interpool"}):
+            other = None if self._is_own(top) else distribution_of(top)
+            if other is not None and canonicalize_name(needed.name) in requirements(other.name):
+                decided = self._decided(top)
+                if other.obstacle if decided is None else decided.action == "extern":
+                    return other.label
+        return ""
+
+    def _decided(self, module: str) -> Verdict | None:
+        """Return the decision of a glob, the plan or a trial, or None."""
+        return next((verdict for verdict, group in self._groups if group.matches(module)), None)
 
     def package_of(self, module: str) -> str:
         """Return the package to which a decision about a module applies; "" if the module is the user's.

@@ -25,8 +25,8 @@ class ImportSite:
             ``a``.
         line: line number, from 1.
         text: the line, stripped.
-        guarded: inside ``try``, or an ``if`` that every server decides as this machine does, so that it may
-            fail.
+        guarded: inside ``try`` or ``with suppress(…)``, or an ``if`` that every server decides as this
+            machine does, so that it may fail.
         dynamic: an ``importlib.import_module`` call with a literal name. A relative name needs
             ``__package__``, a literal, or a package's ``__name__`` as its package.
         lazy: in a function's body, or a ``lazy import`` of Python 3.15, so that importing the module does not
@@ -80,7 +80,7 @@ class _Walker:
         elif isinstance(node, ast.Call) and (name := _first_argument(node, "__import__")):
             # torch.package follows these calls; in packaged code, __import__ is the archive's.
             yield self._site(node, (name,), guarded, lazy)
-        elif isinstance(node, ast.Try) or _is_decided(node):
+        elif isinstance(node, (ast.Try, ast.TryStar)) or _suppresses(node) or _is_decided(node):
             guarded = True
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             lazy = True
@@ -138,6 +138,12 @@ def _first_argument(node: ast.Call, function: str) -> str:
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         return first.value
     return ""
+
+
+def _suppresses(node: ast.AST) -> bool:
+    """Return whether it is a ``with contextlib.suppress(…)``."""
+    called = [each.context_expr for each in node.items] if isinstance(node, ast.With) else []
+    return any("suppress" in ast.unparse(each) for each in called)
 
 
 def _is_decided(node: ast.AST) -> bool:

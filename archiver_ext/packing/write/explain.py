@@ -252,7 +252,7 @@ def dropped_imports(exporter: HermeticExporter) -> Dropped:
     for where, (lazy, names) in lines.items():
         said = (
             f"{where}\n  {', '.join(names)} could not be imported here, so it is not in the archive: "
-            "the line will fail where the model is served"
+            "the line fails if it runs where the model is served"
         )
         (found.lazy if lazy else found.at_import).append(said)
     return found

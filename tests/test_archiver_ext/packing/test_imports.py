@@ -27,6 +27,10 @@ if __name__ == "__main__":
     import t
 if FLAG:
     import u
+with contextlib.suppress(ImportError), open(here):
+    import v
+with open(here):
+    import w
 def late():
     if sys.platform == "win32":
         import msvcrt
@@ -57,11 +61,13 @@ def test_every_import_is_found_with_its_line() -> None:
         (("s",), 16, True, False, False),
         (("t",), 18, True, False, False),
         (("u",), 20, False, False, False),
-        (("msvcrt",), 23, True, False, True),
-        (("m",), 24, False, False, True),
-        (("importlib",), 25, False, False, True),
-        (("n.o",), 26, False, True, True),
-        (("p.q",), 28, False, False, True),
+        (("v",), 22, True, False, False),
+        (("w",), 24, False, False, False),
+        (("msvcrt",), 27, True, False, True),
+        (("m",), 28, False, False, True),
+        (("importlib",), 29, False, False, True),
+        (("n.o",), 30, False, True, True),
+        (("p.q",), 32, False, False, True),
     ]
 
 

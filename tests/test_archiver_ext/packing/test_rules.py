@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 import sysconfig
 from pathlib import Path
 
 import pytest
 
-from interpool.archiver_ext.packing.decide.rules import Rules, Verdict
+from interpool.archiver_ext.packing.decide.rules import Rules, Usage, Verdict
 from interpool.archiver_ext.packing.plan import Proposal
 from interpool.native.archive.format import Origin
 
@@ -39,6 +40,20 @@ def test_each_kind_of_module_has_its_rule(
     verdict = rules.verdict(module)
     assert (verdict.action, verdict.origin) == (action, origin)
     assert reason in verdict.reason
+
+
+def test_a_package_that_one_from_the_server_needs_comes_from_the_server_too(tmp_path: Path) -> None:
+    """Both share its classes: a copy in the archive would have others."""
+    pydantic = Usage(ran=frozenset({"pydantic", "annotated_types"}))
+    needed = Rules(tmp_path, usage=pydantic).verdict("annotated_types")
+    assert (needed.action, needed.origin, needed.glob) == ("extern", Origin.RULES, "annotated_types.**")
+    assert re.fullmatch(r"pydantic \S+ is taken from the server and needs it: .*", needed.reason)
+    alone = Usage(ran=frozenset({"annotated_types"}))
+    assert Rules(tmp_path, usage=alone).verdict("annotated_types").action == "intern"
+    by_hand = {"intern": ["annotated_types.**"]}
+    assert Rules(tmp_path, by_hand, usage=pydantic).verdict("annotated_types").action == "intern"
+    without = {"mock": ["pydantic.**"]}
+    assert Rules(tmp_path, without, usage=pydantic).verdict("annotated_types").action == "intern"
 
 
 def test_packages_installed_below_the_root_are_not_the_projects() -> None:
