@@ -187,7 +187,7 @@ def _samples_plans(asked: CalledModel, whole: Arguments, unproven: list[str]) ->
         try:
             yield _rows_plan(asked, rows, asked.prove(rows, "stack"))
         except NotProven as error:
-            unproven.append(f"{WAYS_IN_WORDS['stack']}: {error}")
+            unproven.append(f"{WAYS_IN_WORDS['stack']}, of which the example inputs are a batch: {error}")
     yield _whole_plan(asked, "stack", whole, asked.prove([whole], "stack"))
 
 

@@ -6,9 +6,10 @@ import linecache
 import pickle
 import traceback
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, ModuleType
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from interpool.archiver_ext.errors import PackError
@@ -44,14 +45,14 @@ def explain_unpicklable(error: BaseException, what: str, root: Path) -> PackErro
 
 
 def refuse_torchs_own(entry: object, spec: str) -> None:
-    """Refuse objects that torch made from a model for other uses and that cannot be pickled.
+    """Refuse objects that torch made from a model for other uses, and layers without weights.
 
     Args:
         entry: the object to pack.
         spec: its SPEC, for the message.
 
     Raises:
-        PackError: the object is such an object, or visibly contains one.
+        PackError: the object is one, or visibly contains one.
     """
     held = [("", entry), *vars(entry).items()] if hasattr(entry, "__dict__") else [("", entry)]
     parts = [
@@ -60,11 +61,14 @@ def refuse_torchs_own(entry: object, spec: str) -> None:
         for inner, module in (part.named_modules() if isinstance(part, torch.nn.Module) else [("", part)])
     ]
     for name, part in parts:
+        where = f"{f' at {name}' if name else ''} ({type(part).__name__})"
         if advice := _made_otherwise(part):
-            where = f" at {name}" if name else ""
+            raise PackError(f"the object that {spec} gives cannot be pickled{where}\n  What to do: {advice}")
+        if isinstance(part, LazyModuleMixin) and part.has_uninitialized_params():  # type: ignore[misc]
             raise PackError(
-                f"the object that {spec} gives cannot be pickled{where} ({type(part).__name__})\n"
-                f"  What to do: {advice}"
+                f"the object that {spec} gives has no weights yet{where}: its first call would make them, "
+                "and other random ones in each interpreter\n"
+                "  What to do: load its trained weights, or call it once where it is built"
             )
 
 
@@ -83,6 +87,11 @@ _GROUPLESS = (
 OUT_OF_THE_PROGRAM = (
     "move it from the script or notebook (__main__) to a module, such as models.py, and import it from there"
 )
+_PARAMETRIZED = (
+    "before the model is given to pack, fold the parametrizations into plain weights: for each such layer, "
+    "torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight'). After weight_norm also "
+    "layer._load_state_dict_pre_hooks.clear()"
+)
 # By the prefix of the class's module.
 _OTHERWISE = {
     "torch.export.": (
@@ -92,6 +101,7 @@ _OTHERWISE = {
     ),
     "torch.nn.parallel.distributed": _GROUPLESS,
     "torch._C._distributed_c10d": _GROUPLESS,
+    "torch.nn.utils.parametrizations": _PARAMETRIZED,  # the hook that weight_norm leaves
 }
 
 
@@ -99,10 +109,7 @@ def _advice(part: object) -> str:
     if advice := _made_otherwise(part):
         return advice
     if isinstance(part, torch.nn.Module) and parametrize.is_parametrized(part):
-        return (
-            "before the model is given to pack, fold the parametrizations into plain weights: "
-            "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') for each such module"
-        )
+        return _PARAMETRIZED
     owner = part if isinstance(part, (type, FunctionType)) else type(part)
     if owner.__module__ == "__main__":
         return OUT_OF_THE_PROGRAM
@@ -111,9 +118,16 @@ def _advice(part: object) -> str:
             "it was loaded from another archive, whose code is not packed again: build the model from its "
             "source, and load only its state_dict() from there"
         )
+    if isinstance(part, ModuleType):
+        return "import it where it is used, not into an attribute"
+    if isinstance(part, (type, FunctionType)):
+        return (
+            "define it at the top level of a module, or make it when the model is first used, not when it is "
+            "built. functools.partial of a function at the top level can hold what a closure would"
+        )
     return (
-        "make it a class or function at the top level of a module, or make it when the model is "
-        "first used, not when it is built"
+        "make it when the model is first used, not when it is built. Or have its owner's __getstate__ leave "
+        "it out, and its __setstate__ make another"
     )
 
 
@@ -121,7 +135,7 @@ def _keys(frames: list[FrameType]) -> list[str]:
     return [
         str(frame.f_locals["k"])
         for frame in frames
-        if frame.f_code.co_name == "_batch_setitems" and "k" in frame.f_locals
+        if frame.f_code.co_name == "_batch_setitems" and frame.f_locals.get("k", "_modules") != "_modules"
     ]
 
 

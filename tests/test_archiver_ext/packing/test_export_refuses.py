@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from test_archiver_ext.building import refused_build
+from test_archiver_ext.building import build, refused_build
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 PROJECT = {
     "mypkg/factory.py": """
         import threading
+
+        import torch
+        from torch.nn.utils import parametrizations, parametrize
+
         from mypkg.helper import Keeper
 
         def build():
@@ -24,8 +28,31 @@ PROJECT = {
         def nested():
             return Keeper(extra={"deep": threading.Lock()})
 
+        def module():
+            return Keeper(extra=threading)
+
+        def local():
+            class Local: pass
+            return Keeper(extra=Local())
+
         def good():
             return Keeper(extra=1)
+
+        def lazy():
+            return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.LazyLinear(2))
+
+        def parametrized():
+            return torch.nn.Sequential(torch.nn.ReLU(), parametrizations.weight_norm(torch.nn.Linear(2, 2)))
+
+        def folded():
+            model = parametrized()
+            parametrize.remove_parametrizations(model[1], "weight")
+            return model
+
+        def cleared():
+            model = folded()
+            model[1]._load_state_dict_pre_hooks.clear()
+            return model
     """,
     "mypkg/helper.py": """
         import annotated_types
@@ -43,8 +70,10 @@ PROJECT = {
 @pytest.mark.parametrize(
     ("name", "start", "also"),
     [
-        ("build", "mypkg/factory.py:6: return lambda: 0", "cannot be pickled"),
+        ("build", "mypkg/factory.py:10: return lambda: 0", "cannot be pickled (function)"),
         ("nested", "the object that mypkg.factory:nested gives", "at extra.deep (lock)"),
+        ("module", "the object that mypkg.factory:module gives", "at extra (module)"),
+        ("local", "the object that mypkg.factory:local gives", "at extra (type)"),
     ],
 )
 def test_object_that_cannot_be_pickled_is_refused(
@@ -53,6 +82,32 @@ def test_object_that_cannot_be_pickled_is_refused(
     error = refused_build(f"mypkg.factory:{name}", importable(PROJECT), tmp_path)
     assert error.message.startswith(start)
     assert also in error.message
+    advice = {
+        "nested": "make it when the model is first used",
+        "module": "import it where it is used, not into an attribute",
+    }
+    expected = advice.get(name, "define it at the top level of a module")
+    assert error.message.splitlines()[-1].startswith(f"  What to do: {expected}")
+
+
+@pytest.mark.parametrize("name", ["parametrized", "folded"])
+def test_what_to_do_about_a_parametrized_layer_is_all_that_is_needed(
+    importable: Write, tmp_path: Path, name: str
+) -> None:
+    error = refused_build(f"mypkg.factory:{name}", importable(PROJECT), tmp_path)
+    assert " cannot be pickled at 1" in error.message
+    (advice,) = (line for line in error.message.splitlines() if line.startswith("  What to do: "))
+    assert "remove_parametrizations(layer, 'weight')" in advice
+    assert advice.endswith("After weight_norm also layer._load_state_dict_pre_hooks.clear()")
+    build("mypkg.factory:cleared", tmp_path, tmp_path)
+
+
+def test_layers_without_weights_are_refused(importable: Write, tmp_path: Path) -> None:
+    error = refused_build("mypkg.factory:lazy", importable(PROJECT), tmp_path)
+    assert error.message.startswith(
+        "the object that mypkg.factory:lazy gives has no weights yet at 1 (LazyLinear): "
+    )
+    assert error.message.endswith("call it once where it is built")
 
 
 def test_denied_module_starts_with_the_line_that_imports_it(importable: Write, tmp_path: Path) -> None:
