@@ -441,6 +441,7 @@ _PICKLE_NAMES = (
         "tensors with attributes in pickles",
         ("func", "new_type", "args", "state"),
     ),
+    PrivateName("torch.fx.graph:Graph.__init__", "fx_graphs_without_owners()", mentions=("_owning_module",)),
     PrivateName("torch.fx.graph_module:_CodeOnlyModule", "archive/unpickler.py: it is left as it was"),
 )
 
@@ -510,6 +511,28 @@ def compiled_modules_as_plain(met: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         del copyreg.dispatch_table[dynamo.OptimizedModule]
+
+
+@contextlib.contextmanager
+def fx_graphs_without_owners() -> Iterator[None]:
+    """Pickle FX graphs without the module that they belong to, during the block.
+
+    A module may keep several, as torchvision's feature extractors do. torch.package cannot load a module that
+    contains itself, and the module owns the graph that it switches to.
+    """
+    graph = vars(sys.modules.get("torch.fx.graph", object)).get("Graph")
+    if graph is None or graph in copyreg.dispatch_table:
+        yield
+        return
+
+    def reduce(one: Any) -> tuple[Callable[..., Any], tuple[type], dict[str, Any]]:
+        return copyreg.__newobj__, (type(one),), {**vars(one), "_owning_module": None}  # type: ignore[attr-defined]
+
+    copyreg.pickle(graph, reduce)
+    try:
+        yield
+    finally:
+        del copyreg.dispatch_table[graph]
 
 
 def forget_fx_code() -> None:

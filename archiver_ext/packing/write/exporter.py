@@ -20,6 +20,7 @@ from interpool.native.upstream.torch_private import (
     REDUCED,
     PackagingErrorReason,
     compiled_modules_as_plain,
+    fx_graphs_without_owners,
 )
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class HermeticExporter(PackageExporter):
             dependencies: whether to add the modules that the pickle needs.
             pickle_protocol: the pickle's protocol.
         """
-        with compiled_modules_as_plain(self._note_compiled):
+        with compiled_modules_as_plain(self._note_compiled), fx_graphs_without_owners():
             super().save_pickle(package, resource, obj, dependencies, pickle_protocol)
 
     def _note_compiled(self) -> None:

@@ -39,6 +39,12 @@ PROJECT = {
             model(example_inputs)
             return quantization.convert(model)
 
+        def two_graphs():  # as torchvision's feature extractors
+            model = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
+            model.train_graph = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2))).graph
+            model.eval_graph = model.graph
+            return model
+
         class Hooked(nn.Linear):
             def __init__(self):
                 super().__init__(3, 2)
@@ -57,6 +63,7 @@ PROJECT = {
                     nn.utils.weight_norm(nn.Linear(3, 2)),
                     Hooked(),
                     torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2))),
+                    two_graphs(),
                     torch.jit.script(nn.Linear(3, 2)),
                     torch.jit.freeze(torch.jit.script(nn.Linear(3, 2).eval())),
                     torch.compile(nn.Linear(3, 2), backend="eager"),
