@@ -49,7 +49,8 @@ _SHOWN = 5
 _ADVICE = {
     Trouble.DIFFERS: (
         "make the answer depend on nothing but the inputs and the weights, widen --rtol and --atol, or leave "
-        "the self-test out with --no-inputs. The seeds of torch, numpy and random are set"
+        "the self-test out with --no-inputs. The seeds of torch, numpy and random are set. What building the "
+        "model leaves in modules, as in a registry, is not in the archive: make it when they are imported"
     ),
     Trouble.MOCKED: "take the mocked module from the server with --extern instead",
     Trouble.FILE_MISSING: (

@@ -209,6 +209,6 @@ def _cannot_send(error: CannotSend) -> str:
     return (
         f"{error.field} is a {error.kind}, which no answer over HTTP can hold, so every request would fail\n"
         "  What to do: keep it out of the answer (transformers' caches: use_cache=False in the model's "
-        "configuration), or pack a function around the model that returns only what clients need. "
-        "--no-serve-check packs it as it is"
+        "configuration; complex numbers: torch.view_as_real), or pack a function around the model that "
+        "returns only what clients need. --no-serve-check packs it as it is"
     )

@@ -39,7 +39,7 @@ class OpenedFiles:
     Attributes:
         inside: the user's own files, by their names in an archive, with the user's line.
         hidden: those that are hidden or in hidden folders, which often contain passwords.
-        outside: other files that the user's own code opened.
+        outside: other files that the user's own code opened, and had not made before.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -47,6 +47,7 @@ class OpenedFiles:
         self.hidden: dict[str, str] = {}
         self.outside: dict[str, str] = {}
         self._rules = rules
+        self._made: set[Path] = set()
         self._phase = ""
         self._own_work = OwnWork()
         sys.addaudithook(self._hook)
@@ -75,12 +76,16 @@ class OpenedFiles:
             self._note(args[0], args[2] if event == "open" else 0, sys._getframe(1))
 
     def _note(self, name: Any, flags: Any, frame: FrameType | None) -> None:
-        if not isinstance(name, (str, bytes)) or (isinstance(flags, int) and flags & _WRITING):
+        if not isinstance(name, (str, bytes)):
+            return
+        path = Path(os.path.abspath(os.fsdecode(name)))
+        if isinstance(flags, int) and flags & _WRITING:
+            if not path.exists():
+                self._made.add(path)
             return
         asker = _beyond_standard_library(frame)
         if asker is not None and asker.f_code.co_filename.startswith(_PACKING):
             return  # what is installed is looked up while the model is watched
-        path = Path(os.path.abspath(os.fsdecode(name)))
         if path.suffix == ".pyc" and _is_cache(path):
             path = Path(importlib.util.source_from_cache(str(path)))
         # Caches are recreated, and imports are found in other ways.
@@ -96,7 +101,7 @@ class OpenedFiles:
             name = trees.member(_below_links(path, trees))
             found = self.hidden if _is_hidden(name) else self.inside
             found.setdefault(name, frame_line(owner, trees.shown))
-        elif owner is asker and not path.resolve().is_relative_to("/proc"):
+        elif owner is asker and path not in self._made and not path.resolve().is_relative_to("/proc"):
             self.outside.setdefault(str(path.resolve()), frame_line(owner, trees.shown))
 
 

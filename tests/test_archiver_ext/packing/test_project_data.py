@@ -190,6 +190,26 @@ def test_a_file_that_is_read_through_a_link_is_packed_by_the_links_name(
     assert not built.warnings
 
 
+def test_of_files_outside_of_the_project_only_those_that_were_there_are_warned_of(
+    importable: Write, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "there.txt").write_text("1")
+    source = f"""
+        from pathlib import Path
+        FOLDER = Path({str(folder)!r})
+
+        def entry(x):
+            (FOLDER / "made.txt").write_text("2")
+            return [(FOLDER / name).read_text() for name in ("made.txt", "there.txt")]
+
+        def build(): return entry
+        def example_inputs(): return 1
+    """
+    (warning,) = build("mypkg.m:build", importable({"mypkg/m.py": source}), tmp_path, inputs="").warnings
+    assert f"reads {folder}/there.txt, which lies outside of the project" in warning
+
+
 @pytest.mark.long
 def test_files_that_other_threads_read_go_in_with_the_line_that_waits_for_them(
     importable: Write, tmp_path: Path
