@@ -441,8 +441,6 @@ _PICKLE_NAMES = (
         "tensors with attributes in pickles",
         ("func", "new_type", "args", "state"),
     ),
-    PrivateName("torch.fx.graph:Graph.__init__", "fx_graphs_without_owners()", mentions=("_owning_module",)),
-    PrivateName("torch.fx.graph_module:_CodeOnlyModule", "archive/unpickler.py: it is left as it was"),
 )
 
 NAMES = _PACKAGE_NAMES + _CORE_NAMES + _PICKLE_NAMES
@@ -518,7 +516,8 @@ def fx_graphs_without_owners() -> Iterator[None]:
     """Pickle FX graphs without the module that they belong to, during the block.
 
     A module may keep several, as torchvision's feature extractors do. torch.package cannot load a module that
-    contains itself, and the module owns the graph that it switches to.
+    contains itself, and the module owns the graph that it switches to. Without torch's private attribute this
+    changes nothing.
     """
     graph = vars(sys.modules.get("torch.fx.graph", object)).get("Graph")
     if graph is None or graph in copyreg.dispatch_table:
@@ -538,7 +537,8 @@ def fx_graphs_without_owners() -> Iterator[None]:
 def forget_fx_code() -> None:
     """Remove the code of the latest FX module from torch's class that reads it, and has no other use for it.
 
-    It belongs to a model, and would seem to replace what other models use.
+    It belongs to a model, and would seem to replace what other models use. A release without that class needs
+    no such step.
     """
     reader = vars(sys.modules.get("torch.fx.graph_module", object)).get("_CodeOnlyModule", object)
     if "forward" in vars(reader):
