@@ -35,12 +35,12 @@ class Distribution:
 
     Attributes:
         name: of the distribution.
-        version: of the distribution.
+        version: of the distribution; "" if its metadata names none.
     """
 
     def __init__(self, found: metadata.Distribution) -> None:
         self.name: str = found.metadata["Name"]
-        self.version = found.version
+        self.version = found.version if "Version" in found.metadata else ""
         self._found = found
 
     @property

@@ -87,6 +87,8 @@ def test_packages_installed_beside_an_extern_are_let_through_to_its_own_code_onl
 def distribution(site: Path, name: str, files: dict[str, str]) -> PathDistribution:
     info = site / f"{name}-1.0.dist-info"
     info.mkdir()
+    (site / "lib").mkdir()
+    (site / "lib/__init__.py").touch()  # importlib.metadata leaves out files that are not there
     for file, text in {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", **files}.items():
         (info / file).write_text(text)
     return PathDistribution(info)

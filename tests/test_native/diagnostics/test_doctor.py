@@ -149,6 +149,7 @@ def test_a_missing_patchelf_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, 
 )
 def test_torch_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    monkeypatch.delenv("INTERPOOL_UNTESTED", raising=False)
     found = answer("torch")
     tested = ", ".join(requirements.tested_torch())
     untested = (

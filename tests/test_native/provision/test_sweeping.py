@@ -229,8 +229,9 @@ def test_all_copies_stay_while_the_file_that_names_some_cannot_be_read(
     def unreadable(path: Path, **_: object) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", unreadable)
-    assert sweep(cache, DAYS_14) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", unreadable)
+        assert sweep(cache, DAYS_14) == []
 
 
 def test_a_note_that_cannot_be_made_says_what_to_do(cache: Path) -> None:
