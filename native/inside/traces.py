@@ -126,7 +126,11 @@ def _path_of(value: Any) -> str:
 def _of_c_code() -> dict[str, Any]:
     """Return lists that only C code refers to: search functions and error handlers of codecs."""
     referrers = gc.get_referrers(encodings.search_function, codecs.strict_errors)
-    searches = [one for one in referrers if type(one) is list and encodings.search_function in one]
+    searches = [
+        one
+        for one in referrers
+        if type(one) is list and any(each is encodings.search_function for each in one)
+    ]
     errors = [one for one in referrers if type(one) is dict and one.get("strict") is codecs.strict_errors]
     return {"register": searches, "register_error": errors}
 
