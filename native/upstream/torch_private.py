@@ -504,11 +504,8 @@ def compiled_modules_as_plain(met: Callable[[], None]) -> Iterator[None]:
         met()
         return operator.getitem, ([compiled._orig_mod], 0)
 
-    copyreg.pickle(dynamo.OptimizedModule, reduce)
-    try:
+    with _pickled_by(dynamo.OptimizedModule, reduce):
         yield
-    finally:
-        del copyreg.dispatch_table[dynamo.OptimizedModule]
 
 
 @contextlib.contextmanager
@@ -527,11 +524,18 @@ def fx_graphs_without_owners() -> Iterator[None]:
     def reduce(one: Any) -> tuple[Callable[..., Any], tuple[type], dict[str, Any]]:
         return copyreg.__newobj__, (type(one),), {**vars(one), "_owning_module": None}  # type: ignore[attr-defined]
 
-    copyreg.pickle(graph, reduce)
+    with _pickled_by(graph, reduce):
+        yield
+
+
+@contextlib.contextmanager
+def _pickled_by(kind: type[Any], reduce: Callable[[Any], tuple[Any, ...]]) -> Iterator[None]:
+    """Pickle the objects of a class by a function, during the block."""
+    copyreg.pickle(kind, reduce)
     try:
         yield
     finally:
-        del copyreg.dispatch_table[graph]
+        del copyreg.dispatch_table[kind]
 
 
 def forget_fx_code() -> None:

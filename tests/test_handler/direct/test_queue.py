@@ -27,6 +27,16 @@ def _job(number: int) -> Job:
     return Job(b"%02d" % number, {}, [], asyncio.get_running_loop().time())
 
 
+async def _busy() -> tuple[ModelQueue, FakeChannel, list[Job]]:
+    """A queue, its worker, and three jobs: the worker has the first, and the others wait."""
+    queue = ModelQueue(QueueSettings())
+    worker = await _connected(queue)
+    jobs = [_job(number) for number in range(3)]
+    for job in jobs:
+        queue.put(job)
+    return queue, worker, jobs
+
+
 def test_requests_that_wait_are_one_batch_and_each_gets_its_own_answer() -> None:
     async def work() -> None:
         queue = ModelQueue(QueueSettings(batch_size=3, batch_delay_s=3600))
@@ -270,11 +280,7 @@ def test_a_queue_is_drained_for_as_long_as_its_workers_answer_one_request_after_
 
 def test_a_queue_does_not_wait_for_the_answers_of_requests_that_are_given_up() -> None:
     async def work() -> None:
-        queue = ModelQueue(QueueSettings())
-        worker = await _connected(queue)
-        running, waiting, kept = (_job(number) for number in range(3))
-        for job in (running, waiting, kept):
-            queue.put(job)
+        queue, worker, (_, waiting, kept) = await _busy()
         queue.forget(waiting)
         drained = asyncio.create_task(queue.drain())
         worker.answer()
@@ -291,13 +297,9 @@ def test_a_queue_does_not_wait_for_the_answers_of_requests_that_are_given_up() -
 
 def test_a_request_whose_client_leaves_reaches_no_worker_unless_one_has_it() -> None:
     async def work() -> None:
-        queue = ModelQueue(QueueSettings())
-        worker = await _connected(queue)
-        running, waiting, kept = (_job(number) for number in range(3))
-        for job in (running, waiting, kept):
-            queue.put(job)
-            if job is not kept:
-                queue.leave(job)
+        queue, worker, (running, waiting, kept) = await _busy()
+        queue.leave(running)
+        queue.leave(waiting)
         with pytest.raises(Refusal, match="client has left"):
             await waiting.answer()
         worker.answer()
