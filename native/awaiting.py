@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from interpool.native import _native
-from interpool.native.pool.forks import refuse_in_fork
 
 if TYPE_CHECKING:
     from interpool.native._native import MovableObject
@@ -51,7 +50,6 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_LoopCalls]] = WeakK
 
 async def call_async(movable: MovableObject, *args: Any, **kwargs: Any) -> Any:
     """See ``MovableObject.call_async``."""
-    refuse_in_fork()
     loop = asyncio.get_running_loop()
     known = _of_loops.get(loop)
     calls = known() if known is not None else None

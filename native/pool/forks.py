@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from interpool.native._native import MovableObject
+from interpool.native._native import MovableObject, OpenPackage, Pool
 from interpool.native.errors import SessionError
 
 _process = 0  # the id of the one that opened a pool; 0: none did
@@ -15,14 +15,16 @@ def note_process() -> None:
     """Note that this process opens pools."""
     global _process
     if not _process:
-        os.register_at_fork(after_in_child=_refuse_calls)
+        os.register_at_fork(after_in_child=_refuse_uses)
     _process = os.getpid()
 
 
-def _refuse_calls() -> None:
-    """Have all uses of movable objects raise in this process, which was just forked."""
-    for name in ("__call__", "call", "call_kwargs", "acquire_session"):
-        setattr(MovableObject, name, _refused)
+def _refuse_uses() -> None:
+    """Have all uses of pools and of what they hold raise in this process, which was just forked."""
+    for one in (Pool, OpenPackage, MovableObject):
+        for name, member in vars(one).copy().items():
+            if not name.startswith("_") or name in ("__call__", "__len__"):
+                setattr(one, name, property(_refused) if isinstance(member, property) else _refused)
 
 
 def _refused(*_args: Any, **_kwargs: Any) -> None:

@@ -101,12 +101,7 @@ class InterpreterManager:
     ) -> None:
         settings = _native.PoolSettings(n, max_size, park_after=park_after, grace=grace, preload=preload)
         _prepare()
-        self._opened = _native.Pool(settings, _search_path())
-
-    @property
-    def _pool(self) -> _native.Pool:
-        refuse_in_fork()
-        return self._opened
+        self._pool = _native.Pool(settings, _search_path())
 
     def acquire_session(
         self, timeout: float | None = None, affinity: str = "", call_limit: float | None = None
@@ -370,7 +365,6 @@ class Instance:
             PoolClosedError: the manager was closed.
             ValueError: as in ``InterpreterManager.acquire_session``.
         """
-        refuse_in_fork()
         return self._pool.acquire(affinity, timeout, call_limit, self.interpreter_id)
 
 
@@ -411,7 +405,6 @@ class Package:
             ArchiveError: there is no such resource.
             RemoteError: unpickling it raised.
         """
-        refuse_in_fork()
         return self._package.load_pickle(package, resource)
 
     def load_binary(self, package: str, resource: str) -> bytes:
@@ -451,7 +444,6 @@ class Package:
             PoolClosedError: the manager was closed.
             ValueError: ``timeout`` is negative or not a number.
         """
-        refuse_in_fork()
         return self._package.acquire_session(timeout)
 
 

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <array>
 #include <atomic>
@@ -135,6 +136,24 @@ void remember_threads(ThreadSettings& outside) {
     outside.threads = at::get_num_threads();  // also gives a new thread its number
     outside.mkl_threads = set_mkl_threads_here(0);
     outside.threads_set = true;
+  }
+}
+
+uint16_t x87_modes() {
+  uint16_t modes = 0;
+  asm volatile("fnstcw %0" : "=m"(modes));
+  return modes;
+}
+
+// fegetenv and fesetenv cost more than the rest of a visit's settings, as they store and load all of x87.
+FloatModes float_modes() {
+  return {.sse = _mm_getcsr(), .x87 = x87_modes()};
+}
+
+void set_float_modes(const FloatModes& modes) {
+  _mm_setcsr(modes.sse);
+  if (x87_modes() != modes.x87) {
+    asm volatile("fldcw %0" : : "m"(modes.x87));
   }
 }
 
@@ -274,8 +293,8 @@ void enter_settings(InterpreterId id, ThreadSettings& outside) {
   begin_work(id);
   outside.interpreter = id;
   enter_attributes();
-  std::fegetenv(&outside.floats);
-  std::fesetenv(FE_DFL_ENV);
+  outside.floats = float_modes();
+  set_float_modes({});
   outside.threads_set = false;
   visit = &outside;
   const Settings* settings = in_force[static_cast<size_t>(id)].load(std::memory_order_acquire);
@@ -299,7 +318,7 @@ void leave_settings(const ThreadSettings& outside) noexcept {
     set_threads_here(outside.threads);
     set_mkl_threads_here(outside.mkl_threads);
   }
-  std::fesetenv(&outside.floats);
+  set_float_modes(outside.floats);
   end_work(outside.interpreter);
 }
 

@@ -8,7 +8,7 @@
 // for under either. Reads take no lock.
 #pragma once
 
-#include <cfenv>
+#include <cstdint>
 #include <string>
 
 #include "interpreters.h"
@@ -27,10 +27,16 @@ INTERPOOL_API void use_settings(InterpreterId id, const std::string& model);
 // Forgets a model's settings in an interpreter. Any thread, with or without a GIL.
 INTERPOOL_API void forget_settings(InterpreterId id, const std::string& model);
 
+// How the calling thread's arithmetic rounds, what it does with denormals, and which exceptions it has met.
+struct FloatModes {
+  uint32_t sse = 0x1F80;  // MXCSR, and x87's control word; those of a new process
+  uint16_t x87 = 0x037F;
+};
+
 // What a thread had before it entered an interpreter.
 struct ThreadSettings {
   InterpreterId interpreter = kNone;  // that it has entered
-  std::fenv_t floats{};
+  FloatModes floats;
   int threads = 0;
   int mkl_threads = 0;
   bool threads_set = false;

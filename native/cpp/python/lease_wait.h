@@ -16,7 +16,8 @@ namespace interpool {
 class LeaseWait {
  public:
   LeaseWait() {
-    if (syscall(SYS_gettid) == getpid()) {
+    thread_local const bool is_main = syscall(SYS_gettid) == getpid();  // a forked process may not lease
+    if (is_main) {
       watch_.emplace([] {
         const WithHostGil gil;
         if (PyErr_CheckSignals() != 0) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "../upstream/torch_layouts.h"
 #if __has_include(<ATen/NodeCreationHooks.h>)
@@ -30,21 +31,43 @@ static_assert(sizeof(at::ThreadLocalState) == kThreadLocalStateBytes);
 
 using Dtypes = std::array<at::ScalarType, at::COMPILE_TIME_MAX_DEVICE_TYPES>;
 
-Dtypes autocast_dtypes() {
-  Dtypes dtypes;
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    dtypes[i] = at::autocast::get_autocast_dtype(static_cast<at::DeviceType>(i));
-  }
-  return dtypes;
+at::ScalarType autocast_dtype(size_t device) {
+  return at::autocast::get_autocast_dtype(static_cast<at::DeviceType>(device));
 }
 
 const Dtypes& fresh_autocast_dtypes() {
   static const Dtypes fresh = [] {
     Dtypes dtypes;
-    std::thread([&] { dtypes = autocast_dtypes(); }).join();
+    std::thread([&] {
+      for (size_t i = 0; i < dtypes.size(); ++i) {
+        dtypes[i] = autocast_dtype(i);
+      }
+    }).join();
     return dtypes;
   }();
   return fresh;
+}
+
+// The device types that have autocast. The others have no dtype for it, and to look at all takes long.
+const std::vector<size_t>& autocast_devices() {
+  static const std::vector<size_t> devices = [] {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < fresh_autocast_dtypes().size(); ++i) {
+      if (fresh_autocast_dtypes()[i] != at::ScalarType::Undefined) {
+        found.push_back(i);
+      }
+    }
+    return found;
+  }();
+  return devices;
+}
+
+Dtypes autocast_dtypes() {
+  Dtypes dtypes = fresh_autocast_dtypes();
+  for (const size_t device : autocast_devices()) {
+    dtypes[device] = autocast_dtype(device);
+  }
+  return dtypes;
 }
 
 bool no_python_objects() {
@@ -52,10 +75,9 @@ bool no_python_objects() {
 }
 
 void set_autocast_dtypes(const Dtypes& dtypes) {
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    const auto device = static_cast<at::DeviceType>(i);
-    if (at::autocast::get_autocast_dtype(device) != dtypes[i]) {
-      at::autocast::set_autocast_dtype(device, dtypes[i]);
+  for (const size_t device : autocast_devices()) {
+    if (autocast_dtype(device) != dtypes[device]) {
+      at::autocast::set_autocast_dtype(static_cast<at::DeviceType>(device), dtypes[device]);
     }
   }
 }

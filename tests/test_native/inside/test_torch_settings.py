@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -118,6 +119,23 @@ def test_a_setting_of_the_hosts_stays_the_hosts(manager: InterpreterManager) -> 
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.get_num_threads() == threads
+
+
+def test_how_arithmetic_rounds_stays_the_threads_outside_and_the_calls_inside(
+    session: InterpreterSession,
+) -> None:
+    libm = ctypes.CDLL("libm.so.6")  # it sets what both of the processor's units for floats do
+    upward, nearest = (0x800, 1 / 3 + 2**-54), (0, 1 / 3)
+    inside = "(__import__('ctypes').CDLL('libm.so.6').fegetround(), 1 / float('3'))"
+    try:
+        libm.fesetround(upward[0])
+        assert read(session, inside) == nearest
+        assert (libm.fegetround(), 1 / float("3")) == upward
+    finally:
+        libm.fesetround(nearest[0])
+    Code(session, f"import ctypes; ctypes.CDLL('libm.so.6').fesetround({upward[0]})")
+    assert (libm.fegetround(), 1 / float("3")) == nearest
+    assert read(session, inside) == nearest
 
 
 def test_a_session_without_an_affinity_starts_afresh(manager: InterpreterManager) -> None:
