@@ -78,7 +78,7 @@ def describe(stats: PoolState, names: dict[str, str]) -> str:
     if not held or not stats["waiting"]:
         return ""
     each = ", ".join(f"{names.get(model, model)} for {s:.0f} s" for model, s in sorted(held.items()))
-    return f"{stats['waiting']} calls wait, and every interpreter is held by calls that last: {each}"
+    return f"{stats['waiting']} calls wait: long calls or loads hold every interpreter: {each}"
 
 
 @dataclass

@@ -68,12 +68,18 @@ const Pool::Flow* Pool::lacking() const {
 }
 
 // Alone, a model is not kept waiting by another one, and needs no reserve. If there are others, the first of
-// the reserve is started as soon as a caller waits: it is there when one of them comes. More are started when
-// a model that is behind waits.
+// the reserve is started as soon as a caller waits for a call to end: it is there when one of them comes.
+// More are started when a model that is behind does. If calls end meanwhile, the next turn is soon.
 Clock::time_point Pool::reserve_due() const {
   auto due = Clock::time_point::max();
   if (!may_raise_reserve()) {
     return due;
+  }
+  auto last_turn = Clock::time_point::min();
+  for (const Slot& slot : slots_) {
+    if (slot.state == State::kLeased && slot.owner.empty()) {
+      last_turn = std::max<Clock::time_point>(last_turn, slot.leased_at);
+    }
   }
   const bool ahead = surplus() == 0 && known_models() > 1 && may_grow();
   for (const Flow* flow : queue_.waiting()) {
@@ -83,7 +89,10 @@ Clock::time_point Pool::reserve_due() const {
     }
     // One that waits: its being behind was decided when it came, or is once it has waited for long.
     const bool is_behind = ahead || queue_.is_behind(*flow, 0);
-    due = std::min<Clock::time_point>(due, first->since + (is_behind ? kPatience : FairQueue::kLongWait));
+    const Clock::time_point grows_at = is_behind
+                                           ? std::max<Clock::time_point>(first->since, last_turn) + kPatience
+                                           : first->since + FairQueue::kLongWait;
+    due = std::min<Clock::time_point>(due, grows_at);
   }
   return due;
 }

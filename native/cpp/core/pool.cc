@@ -15,6 +15,10 @@ namespace interpool {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{50};  // between two looks of a WatchedWait
+// Between two loads in an interpreter, if others have the models: times the length of the lease that loaded
+// the last one, and the most. The call may have been what took long.
+constexpr int kLoadPause = 3;
+constexpr Clock::duration kLongestLoadPause = std::chrono::seconds(2);
 
 thread_local WatchedWait* watched = nullptr;
 
@@ -141,8 +145,9 @@ void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
   slot.thread = thread;
   slot.leased_at = Clock::now();
   slot.flow = &flow;
+  slot.is_first = false;
   if (!flow.name.empty()) {
-    slot.affinities[flow.name] = slot.leased_at;
+    slot.is_first = slot.affinities.insert_or_assign(flow.name, slot.leased_at).second;
   }
   LeaseCounters& counters = counters_[flow.name];
   ++counters.leases;
@@ -166,6 +171,9 @@ void Pool::end_lease(Slot& slot, Requests answered) {
   if (served != slot.affinities.end()) {
     served->second = now;
   }
+  if (slot.is_first) {
+    slot.next_load_at = now + std::min(kLoadPause * (now - slot.leased_at), kLongestLoadPause);
+  }
   // The model may have been forgotten meanwhile.
   if (const auto found = counters_.find(slot.flow->name); found != counters_.end()) {
     LeaseCounters& counters = found->second;
@@ -184,25 +192,39 @@ Pool::Slot* Pool::free_slot_for(const Waiter& waiter) {
   return may ? free_slot(waiter.flow, waiter.only) : nullptr;
 }
 
+bool Pool::is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_point now) const {
+  return now < slot.next_load_at && !flow.name.empty() && slot.affinities.count(flow.name) == 0 &&
+         std::any_of(
+             slots_.begin(), slots_.end(),
+             [&](const Slot& one) { return is_active(one) && one.affinities.count(flow.name) != 0; });
+}
+
 void Pool::dispatch() {
   while (!queue_.empty() && leased_ + own_leased_ < active_ + own_) {
+    const auto now = Clock::now();
     Waiter* chosen = nullptr;
     Slot* slot = nullptr;
-    queue_.next(seconds_of(Clock::now()), [&](const Flow& flow) {
-      for (Waiter* waiter : flow.waiters) {
-        if (Slot* found = free_slot_for(*waiter)) {
-          chosen = waiter;
-          slot = found;
-          return true;
+    for (const bool deferred : {false, true}) {
+      queue_.next(seconds_of(now), [&](const Flow& flow) {
+        for (Waiter* waiter : flow.waiters) {
+          Slot* const found = free_slot_for(*waiter);
+          if (found != nullptr &&
+              (deferred || waiter->only.has_value() || !is_load_deferred(*found, flow, now))) {
+            chosen = waiter;
+            slot = found;
+            return true;
+          }
         }
+        return false;
+      });
+      if (chosen != nullptr) {
+        break;
       }
-      return false;
-    });
+    }
     if (chosen == nullptr) {
       return;
     }
-    const double waited = in_seconds(Clock::now() - chosen->since);
-    take(*slot, chosen->flow, chosen->thread, waited);
+    take(*slot, chosen->flow, chosen->thread, in_seconds(now - chosen->since));
     queue_.stop_waiting(*chosen);
     grant(*chosen, slot);
   }

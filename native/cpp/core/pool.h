@@ -232,6 +232,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::string owner = {};  // empty: all that share
     int thread = 0;
     Clock::time_point leased_at;
+    bool is_first = false;             // a lease by a flow that it has not served: its model is loaded
+    Clock::time_point next_load_at{};  // see is_load_deferred()
     std::weak_ptr<Leaseholder> holder;
     size_t residents = 0;  // callers that have it assigned
     // Parked then, and still freeing what it had: not to be leased yet.
@@ -285,6 +287,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_have_more(const Flow& flow) const;
   // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
   Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
+  // Loading is limited to a part of an interpreter's time, as long as those that it has served wait. Another
+  // interpreter has served the flow. So new interpreters begin to help at once, and load one model at a time.
+  bool is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_point now) const;
   Slot* slot_of(const Interpreter& interpreter);
   // From now on only `owner` leases it, if its owner was not forgotten.
   void give_to(Slot& slot, const std::string& owner);

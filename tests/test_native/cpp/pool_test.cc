@@ -31,11 +31,11 @@ void expect_all_free(Pool& pool) {
 }
 
 // A thread that waits for an interpreter, writes down that it got one, and gives it back.
-std::thread waiter(Pool& pool, std::vector<int>& order, int name) {
+std::thread waiter(Pool& pool, std::vector<int>& order, int name, const std::string& model = "") {
   const size_t before = pool.waiting();
-  std::thread thread([&pool, &order, name] {
-    Interpreter& interpreter = pool.acquire("", std::nullopt);
-    order.push_back(name);  // the pool has one interpreter: one thread at a time
+  std::thread thread([&pool, &order, name, model] {
+    Interpreter& interpreter = pool.acquire(model, std::nullopt);
+    order.push_back(name);  // one interpreter goes round: one thread at a time
     pool.release(interpreter);
   });
   EXPECT_TRUE(eventually([&] { return pool.waiting() == before + 1; }));
@@ -222,6 +222,51 @@ TEST(Pool, PrefersNoneForACallThatRunsOnAnotherThread) {
     EXPECT_EQ(&again, &first);
     pool.release(again);
   }).join();
+}
+
+// Three models have been served by the first interpreter, which is leased, and "a" by the second.
+class LoadsInPartOfItsTime : public ::testing::Test {
+ protected:
+  LoadsInPartOfItsTime() {
+    for (const char* model : {"a", "b", "c"}) pool_->release(pool_->acquire(model, 0.0, 1));
+    pool_->acquire("", 0.0, 1);
+    Interpreter& second = pool_->acquire("a", 0.0, 2);
+    std::this_thread::sleep_for(kLoad);
+    pool_->release(second);
+  }
+  ~LoadsInPartOfItsTime() override { pool_->release(*fakes_.all().front()); }
+
+  // Who gets the second interpreter, one after the other, if the models wait for it in this order.
+  std::vector<int> served(const std::vector<std::string>& models) {
+    Interpreter& second = pool_->acquire("", 0.0, 2);
+    std::vector<int> order;
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < models.size(); ++i) {
+      threads.push_back(waiter(*pool_, order, static_cast<int>(i), models[i]));
+    }
+    pool_->release(second);
+    for (std::thread& thread : threads) thread.join();
+    return order;
+  }
+
+  static constexpr std::chrono::milliseconds kLoad{200};
+
+ private:
+  Fakes fakes_{2};
+  std::shared_ptr<Pool> pool_ = std::make_shared<Pool>(fakes_.all());
+};
+
+TEST_F(LoadsInPartOfItsTime, ServesWhatItHasLoadedBeforeItLoadsTheNext) {
+  EXPECT_EQ(served({"b", "a"}), (std::vector<int>{1, 0}));  // and no longer than a model waits that it has
+}
+
+TEST_F(LoadsInPartOfItsTime, LoadsAtOnceWhatNoOtherInterpreterHas) {
+  EXPECT_EQ(served({"new", "a"}), (std::vector<int>{0, 1}));
+}
+
+TEST_F(LoadsInPartOfItsTime, LoadsTheNextWhenThatTimeHasPassed) {
+  std::this_thread::sleep_for(4 * kLoad);
+  EXPECT_EQ(served({"b", "a"}), (std::vector<int>{0, 1}));
 }
 
 TEST(Pool, SpreadsStrangersOverInterpretersWithTheFewestNames) {
