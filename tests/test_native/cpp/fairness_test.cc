@@ -4,7 +4,9 @@
 #include <latch>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/cores.h"
 #include "core/fair_queue.h"
@@ -372,6 +374,41 @@ TEST(Fairness, WithOtherModelsTheReserveIsStartedBeforeOneComes) {
   EXPECT_EQ(having(greedy), 1U);
   pool->release(pool->acquire("quiet", 0.0));
   EXPECT_EQ(pool->size(), 2U);
+}
+
+// Leases for 5 ms each, on twenty threads, for two models; the longest time in which none began.
+Clock::duration longest_pause_of_short_calls(Pool& pool) {
+  std::mutex mutex;
+  const auto began = Clock::now();
+  auto last = began;
+  Clock::duration longest{};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 20; ++i) {
+    threads.emplace_back([&, model = i % 2 == 0 ? "one" : "two"] {
+      while (Clock::now() - began < 500ms) {
+        Interpreter& mine = pool.acquire(model, std::nullopt);
+        {
+          const std::lock_guard lock(mutex);
+          longest = std::max(longest, Clock::now() - std::exchange(last, Clock::now()));
+        }
+        std::this_thread::sleep_for(5ms);
+        pool.release(mine);
+      }
+    });
+  }
+  threads.clear();
+  return longest;
+}
+
+TEST(Fairness, ModelsThatWaitForManyShortCallsGetNoReserve) {
+  for (int i = 0; i < 20; ++i) {
+    const Growing pool(1, 2);
+    if (longest_pause_of_short_calls(*pool) < 30ms) {  // else this machine has stopped the test for as long
+      EXPECT_EQ(pool->size(), 1U);
+      return;
+    }
+  }
+  GTEST_SKIP() << "no call was short on this machine";
 }
 
 TEST(Fairness, OneModelAloneGetsNoReserve) {
