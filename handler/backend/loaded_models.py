@@ -22,7 +22,6 @@ from interpool.handler.backend.process_view import ProcessView, leave_directory
 from interpool.handler.backend.wire import FrameReader
 from interpool.handler.worker_token import WorkerToken
 from interpool.native.inside.parking import give_memory_back, when_parked
-from interpool.native.inside.rebinding import FIRST_CALLS
 
 SWEEP_S = 5.0
 
@@ -72,7 +71,7 @@ class LoadedModel:
         state: the number of the state that its calls change (WorkerToken).
         weights: what became of an ordinary model's weights, for people.
         traces: what it left that other models would meet, for people.
-        first_calls: after how many of its next calls a thorough check for traces is due.
+        is_called: whether it has been called here.
     """
 
     service: Service
@@ -83,7 +82,7 @@ class LoadedModel:
     state: int
     weights: str = ""
     traces: str = ""
-    first_calls: int = FIRST_CALLS
+    is_called: bool = False
 
 
 loaded: dict[ModelKey, LoadedModel] = {}

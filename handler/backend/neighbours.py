@@ -68,7 +68,7 @@ def note_call(directory: str, token: WorkerToken, is_first: bool) -> None:
     Args:
         directory: of the model that is in place.
         token: of its worker.
-        is_first: whether it is one of the model's first calls, which leave most.
+        is_first: whether it is the model's first call here, which leaves most.
     """
     global _is_due
     if token.unwatched:

@@ -144,9 +144,8 @@ class WorkerService:
             ask_for_own_process(token.failed_load, refusals[0])
             return reply, False
         self._serve_apart(take_conflict(model.directory))
-        is_first = model.first_calls > 0
-        model.first_calls -= is_first
-        neighbours.note_call(model.directory, token, is_first)
+        neighbours.note_call(model.directory, token, is_first=not model.is_called)
+        model.is_called = True
         return reply, True
 
     def _answers(self, request: str) -> bool:

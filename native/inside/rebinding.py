@@ -37,8 +37,8 @@ globals()["__builtins__"] = vars(builtins).copy()
 
 LOOKS = 8  # checks after a load: the load, and some calls
 LOOK_S = 0.5
-FIRST_CALLS = 2  # of a model in an interpreter, after which no other model runs without a thorough check
-THOROUGH_S = 20.0  # seconds between later thorough checks; more if one takes long
+FIRST_S = 1.0  # seconds between two thorough checks after a load; each time twice as long, up to:
+THOROUGH_S = 20.0  # more if one takes long
 _PART = 0.002  # the share of time that thorough checks may take
 
 _OURS = "interpool"
@@ -68,6 +68,7 @@ class Neighbourhood:
         self._function_watches: list[Any] = []
         self._looks = 0
         self._next = 0.0
+        self._began = 0.0  # when a model was last loaded
         self._thorough_next = 0.0
         self._gone: set[str] = set()
         self._size = (0, 0)  # the number of all modules, and of deferred ones
@@ -81,6 +82,7 @@ class Neighbourhood:
             import_ends.notice(self._note_import)
         self._add(self._new())
         self._looks = LOOKS
+        self._began = time.monotonic()
 
     def look(self, at_once: bool = False) -> str:
         """Return what the active model has changed since the last check, as in ``Found.text``; "" if nothing.
@@ -111,8 +113,8 @@ class Neighbourhood:
     def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
         """Return what models have changed or left in the environment; None if nothing.
 
-        Call it after ``look``, while no model is active, before another model runs after a load or a first
-        call, and if it is due.
+        Call it after ``look``, while no model is active, before another model runs after a load or its first
+        call, and if it is due: after a load soon, and then less and less often.
 
         Args:
             passed_over: directories of models to ignore.
@@ -126,7 +128,8 @@ class Neighbourhood:
             "left traces in", counting(traces.all_traces)
         )
         now = time.monotonic()
-        self._thorough_next = now + max(THOROUGH_S, (now - began) / _PART)
+        later = max(THOROUGH_S, (now - began) / _PART)
+        self._thorough_next = now + min(later, max(FIRST_S, now - self._began))
         return found
 
     def _changed_functions(self) -> list[Trace]:

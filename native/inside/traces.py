@@ -6,8 +6,8 @@ not through a model. A function of the environment whose code or defaults were r
 Entries that the environment keeps per model are none: functools' caches, weak references, dicts by a model's
 class. Plain values have no owner, so ``source_traces`` reads what the model's sources set.
 
-``native/cpp/slot/reach.cc`` follows the references. It runs after a load and after each of the first
-calls, before another model runs, and seldom later. With large libraries it takes a tenth of a second.
+``native/cpp/slot/reach.cc`` follows the references. It runs after a load and after the first call, before
+another model runs, and then less and less often. With large libraries it takes a tenth of a second.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from system.comparison.kinds import examples, loading, shipped_handlers
 pytestmark = pytest.mark.long
 
 ARCHIVES = [*shipped_handlers.ARCHIVES, *loading.ARCHIVES, *examples.ARCHIVES]
-ROUNDS = 3  # the first two calls in an interpreter are looked at thoroughly
+ROUNDS = 3  # the first call in an interpreter is looked at thoroughly
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,9 @@ std::string text_of(const std::exception_ptr& thrown) {
 bool Pool::has_waiters() const {
   for (const Flow* flow : queue_.waiting()) {
     const auto& waiters = flow->waiters;
-    if (!flow->own.has_value() && std::any_of(waiters.begin(), waiters.end(),
-                                              [](const Waiter* one) { return !one->only.has_value(); })) {
+    if (!flow->own.has_value() && !flow->is_held_back() &&
+        std::any_of(waiters.begin(), waiters.end(),
+                    [](const Waiter* one) { return !one->only.has_value(); })) {
       return true;
     }
   }
@@ -84,7 +85,8 @@ Clock::time_point Pool::reserve_due() const {
   const bool ahead = surplus() == 0 && known_models() > 1 && may_grow();
   for (const Flow* flow : queue_.waiting()) {
     const Waiter* first = flow->waiters.front();
-    if (flow->own.has_value() || first->only.has_value() || (!ahead && flow->running != 0)) {
+    if (flow->own.has_value() || flow->is_held_back() || first->only.has_value() ||
+        (!ahead && flow->running != 0)) {
       continue;
     }
     // One that waits: its being behind was decided when it came, or is once it has waited for long.

@@ -411,6 +411,16 @@ TEST(Fairness, ModelsThatWaitForManyShortCallsGetNoReserve) {
   GTEST_SKIP() << "no call was short on this machine";
 }
 
+TEST(Fairness, NothingIsStartedForAModelThatHasItsShare) {
+  const Growing pool(2, 6);
+  pool->release(pool->acquire("quiet", 0.0));
+  pool->set_share("greedy", 1);
+  Lessees greedy;
+  for (int i = 0; i < 4; ++i) add(greedy, *pool, "greedy", /*sleeps=*/true);
+  EXPECT_THROW(pool->acquire("greedy", 1.0), LeaseTimeoutError);  // the cores are unused all the while
+  EXPECT_EQ(pool->size(), 2U);
+}
+
 TEST(Fairness, OneModelAloneGetsNoReserve) {
   const Growing pool(1, 4);
   Lessees all;

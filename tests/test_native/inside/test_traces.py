@@ -43,6 +43,42 @@ def run(code, undo):
 )
 
 
+DUE_CODE = """
+def due():
+    from interpool.native.inside import rebinding
+
+    class Clock:
+        now = 1000.0
+        def monotonic(self):
+            return self.now
+
+    real, clock = rebinding.time, Clock()
+    rebinding.time, rebinding.traces.all_traces, all_traces = clock, list, rebinding.traces.all_traces
+    try:
+        watched = rebinding.Neighbourhood()
+        looks = []
+        for _ in range(2):
+            loaded = clock.now
+            watched.begin()
+            watched.look_thoroughly()
+            while clock.now < loaded + 100:
+                clock.now += 0.5
+                if watched.thorough_look_is_due:
+                    looks.append(clock.now - loaded)
+                    watched.look_thoroughly()
+        return looks
+    finally:
+        rebinding.time, rebinding.traces.all_traces = real, all_traces
+"""
+
+
+def test_a_look_is_due_soon_after_a_load_and_then_less_and_less_often(session: InterpreterSession) -> None:
+    scope = session.global_("builtins", "dict")()
+    session.global_("builtins", "exec")(DUE_CODE, scope)
+    after_each_load = [1, 2, 4, 8, 16, 32, 52, 72, 92]
+    assert scope.item("due")().to_value() == after_each_load * 2
+
+
 def _found(session: InterpreterSession, code: str, undo: str = "") -> tuple[str, str]:
     scope = session.global_("builtins", "dict")()
     session.global_("builtins", "exec")(CODE, scope)
