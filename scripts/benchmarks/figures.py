@@ -600,7 +600,6 @@ TABLES: dict[Path, Tables] = {
         "serving-models": partial(models_together, "serving-models"),
         "serving-two-workers": partial(models_together, "serving-two-workers"),
         "serving-first-seconds": partial(models_together, "serving-first-seconds"),
-        "serving-first-seconds-again": partial(models_together, "serving-first-seconds-again"),
         "slopes": slopes,
         "neighbours": neighbours,
         "many": many,

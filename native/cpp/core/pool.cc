@@ -204,12 +204,12 @@ void Pool::dispatch() {
     const auto now = Clock::now();
     Waiter* chosen = nullptr;
     Slot* slot = nullptr;
-    for (const bool deferred : {false, true}) {
+    for (const bool loads_all : {false, true}) {
       queue_.next(seconds_of(now), [&](const Flow& flow) {
         for (Waiter* waiter : flow.waiters) {
           Slot* const found = free_slot_for(*waiter);
           if (found != nullptr &&
-              (deferred || waiter->only.has_value() || !is_load_deferred(*found, flow, now))) {
+              (loads_all || waiter->only.has_value() || !is_load_deferred(*found, flow, now))) {
             chosen = waiter;
             slot = found;
             return true;

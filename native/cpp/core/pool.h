@@ -287,8 +287,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_have_more(const Flow& flow) const;
   // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
   Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
-  // Loading is limited to a part of an interpreter's time, as long as those that it has served wait. Another
-  // interpreter has served the flow. So new interpreters begin to help at once, and load one model at a time.
+  // Should this interpreter first serve those whose models it has? It has just loaded one, and another one
+  // has this flow's. So a new interpreter helps from its first load on, and not only when it has loaded all.
   bool is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_point now) const;
   Slot* slot_of(const Interpreter& interpreter);
   // From now on only `owner` leases it, if its owner was not forgotten.
