@@ -113,8 +113,8 @@ class Neighbourhood:
     def look_thoroughly(self, passed_over: Collection[str] = ()) -> Found | None:
         """Return what models have changed or left in the environment; None if nothing.
 
-        Call it after ``look``, while no model is active, before another model runs after a load or its first
-        call, and if it is due: after a load soon, and then less and less often.
+        Call it after ``look``, while no model is active: before another model runs after a load or its first
+        call, and when it is due. It is due soon after a load, and then less and less often.
 
         Args:
             passed_over: directories of models to ignore.
