@@ -40,10 +40,13 @@ def test_a_forked_process_is_refused_the_pool_and_the_parent_goes_on() -> None:
                     instance.acquire_session,
                     lambda: manager.create_movable(1),
                     lambda: manager.resize(2),
+                    lambda: len(manager),
+                    lambda: manager.max_size,
+                    model.unload,
                     lambda: InterpreterManager(1),
                 ]
                 print([refused(use) for use in uses], flush=True)
         if not child:
             os._exit(4)
         """)
-    assert said == f"{['SessionError'] * 8}\n4 torch.Size([2])\n"
+    assert said == f"{['SessionError'] * 11}\n4 torch.Size([2])\n"
