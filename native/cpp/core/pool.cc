@@ -199,34 +199,39 @@ bool Pool::is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_poin
              [&](const Slot& one) { return is_active(one) && one.affinities.count(flow.name) != 0; });
 }
 
+Pool::Turn Pool::next_turn(Clock::time_point now, bool loads_all) {
+  Turn turn;
+  queue_.next(seconds_of(now), [&](const Flow& flow) {
+    for (Waiter* waiter : flow.waiters) {
+      Slot* const slot = free_slot_for(*waiter);
+      if (slot == nullptr) {
+        continue;
+      }
+      if (loads_all || waiter->only.has_value() || !is_load_deferred(*slot, flow, now)) {
+        turn.waiter = waiter;
+        turn.slot = slot;
+        return true;
+      }
+      turn.is_any_deferred = true;
+    }
+    return false;
+  });
+  return turn;
+}
+
 void Pool::dispatch() {
   while (!queue_.empty() && leased_ + own_leased_ < active_ + own_) {
     const auto now = Clock::now();
-    Waiter* chosen = nullptr;
-    Slot* slot = nullptr;
-    for (const bool loads_all : {false, true}) {
-      queue_.next(seconds_of(now), [&](const Flow& flow) {
-        for (Waiter* waiter : flow.waiters) {
-          Slot* const found = free_slot_for(*waiter);
-          if (found != nullptr &&
-              (loads_all || waiter->only.has_value() || !is_load_deferred(*found, flow, now))) {
-            chosen = waiter;
-            slot = found;
-            return true;
-          }
-        }
-        return false;
-      });
-      if (chosen != nullptr) {
-        break;
-      }
+    Turn turn = next_turn(now, /*loads_all=*/false);
+    if (turn.waiter == nullptr && turn.is_any_deferred) {
+      turn = next_turn(now, /*loads_all=*/true);
     }
-    if (chosen == nullptr) {
+    if (turn.waiter == nullptr) {
       return;
     }
-    take(*slot, chosen->flow, chosen->thread, in_seconds(now - chosen->since));
-    queue_.stop_waiting(*chosen);
-    grant(*chosen, slot);
+    take(*turn.slot, turn.waiter->flow, turn.waiter->thread, in_seconds(now - turn.waiter->since));
+    queue_.stop_waiting(*turn.waiter);
+    grant(*turn.waiter, turn.slot);
   }
 }
 

@@ -287,6 +287,13 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_have_more(const Flow& flow) const;
   // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
   Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
+  // Whose turn it is, and where. Without a waiter, none can be served.
+  struct Turn {
+    Waiter* waiter = nullptr;
+    Slot* slot = nullptr;
+    bool is_any_deferred = false;  // could have been served, but for is_load_deferred()
+  };
+  Turn next_turn(Clock::time_point now, bool loads_all);
   // Should this interpreter first serve those whose models it has? It has just loaded one, and another one
   // has this flow's. So a new interpreter helps from its first load on, and not only when it has loaded all.
   bool is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_point now) const;
