@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interpool.archiver_ext.errors import PackError as PackError
+    from interpool.archiver_ext.packing.attempts import NotWorkingError as NotWorkingError
     from interpool.archiver_ext.packing.pack import pack as pack
     from interpool.archiver_ext.packing.reports import PackReport as PackReport
+    from interpool.archiver_ext.packing.write.building import Unpackable as Unpackable
     from interpool.archiver_ext.schema import manifest_schema as manifest_schema
     from interpool.archiver_ext.verify.verification import VerifyReport as VerifyReport
     from interpool.archiver_ext.verify.verification import report_of as report_of
     from interpool.archiver_ext.verify.verification import verify_archive as verify_archive
 
 _EXPORTS = {
+    "NotWorkingError": "interpool.archiver_ext.packing.attempts",
     "PackError": "interpool.archiver_ext.errors",
     "PackReport": "interpool.archiver_ext.packing.reports",
+    "Unpackable": "interpool.archiver_ext.packing.write.building",
     "VerifyReport": "interpool.archiver_ext.verify.verification",
     "manifest_schema": "interpool.archiver_ext.schema",
     "pack": "interpool.archiver_ext.packing.pack",

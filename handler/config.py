@@ -62,7 +62,14 @@ def _share_of(value: object) -> object:
 Share = Annotated[
     int | float,
     BeforeValidator(_share_of),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 256}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": 256},
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            ]
+        }
+    ),
 ]
 
 
@@ -118,8 +125,8 @@ class ModelSettings(BaseModel):
     )
     state: Literal["interpreter", "worker"] = Field(
         default="interpreter",
-        description="Whose a handler's [state](pools.md#what-a-handler-remembers) is: the interpreter's, "
-        "which all workers of the model use, or each worker's own.",
+        description="What shares a handler's [state](pools.md#what-a-handler-remembers). `interpreter`: all "
+        "workers of the model, in each interpreter. `worker`: each worker has its own.",
         json_schema_extra={"default_text": "`interpreter`; `worker` with sequence or continuous batching"},
     )
     share: Share | None = Field(

@@ -7,6 +7,7 @@ ServeError
 ├── SettingsError     a setting is unknown or has a value that it cannot have
 │   └── NameRefused   a name in an archive's manifest leads out of the model's directory
 ├── WorkerRefused     the pool host does not take this worker
+│   └── WorkerGone    its worker of TorchServe's has ended (interpool.handler.direct.host_link)
 ├── NotPoolable       an ordinary archive's model needs a process of its own
 ├── InputError        a request's input cannot be used
 └── AnswerTooLarge    an answer is larger than TorchServe takes

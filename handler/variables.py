@@ -26,9 +26,9 @@ class OtherVariables(BaseModel):
     )
     metrics_address: str = Field(
         alias="INTERPOOL_METRICS_ADDRESS",
-        description="The address, `HOST:PORT`, at which `interpool serve` answers with the pools' "
-        "[metrics](monitoring.md#metrics).",
-        json_schema_extra={"default_text": "none"},
+        description="The address, `HOST:PORT`, at which `interpool serve` and `interpool exporter` answer with "
+        "the pools' [metrics](monitoring.md#metrics).",
+        json_schema_extra={"default_text": "none; for `exporter`, `127.0.0.1:9191`"},
     )
     cache: Path = Field(
         alias="INTERPOOL_CACHE",
@@ -73,7 +73,9 @@ class OtherVariables(BaseModel):
         alias="INTERPOOL_PREPARED",
         description="What [a C++ program](embedding.md) starts interpreters from: a file that `interpool "
         "prepare` wrote, or a bundle's directory.",
-        json_schema_extra={"default_text": "`prepared.txt` in the cache"},
+        json_schema_extra={
+            "default_text": "the bundle of its `libinterpool.so`, else `prepared.txt` in the cache"
+        },
     )
     key_password: str = Field(
         alias="INTERPOOL_KEY_PASSWORD",

@@ -18,7 +18,7 @@ InterpoolError
 │   ├── DigestError          its content does not match its manifest
 │   ├── SignatureError       it is unsigned, or not signed by an accepted key
 │   ├── ExternError          a module that it needs from the server is missing or too different
-│   ├── PickleError          a pickle in it uses a forbidden object
+│   ├── PickleError          a pickle in it is damaged, or wrong about its weights
 │   └── SelfTestError        it answers its example inputs differently than when it was made
 ├── ChildError               a child process gave no result (interpool.native.child_process)
 ├── PackError                (interpool.archiver_ext.errors)
@@ -150,7 +150,7 @@ class ExternError(ArchiveError):
 
 
 class PickleError(ArchiveError):
-    """A pickle in an archive uses a forbidden object."""
+    """A pickle in an archive is damaged, or wrong about the archive's weights."""
 
 
 class SelfTestError(ArchiveError):

@@ -32,7 +32,7 @@ def direct_sentences() -> list[str]:
     direct, alone = (
         ratios[f"small: {name}'s rate over mosec's"] for name in ("interpool, direct", "interpool run")
     )
-    return [f"it reached {direct:.2f} of mosec's rate, and `interpool run` {alone:.2f}."]
+    return [f"it reaches {direct:.2f} of mosec's rate, and `interpool run` {alone:.2f}."]
 
 
 def server_sentences() -> list[str]:
@@ -65,8 +65,8 @@ def worker_sentences() -> list[str]:
 def crash_sentences() -> list[str]:
     pool, stock = (measured("startup", f"{server}: after a kill") for server in ("pool", "stock"))
     return [
-        f"were ready {measured('many', 'ready after the host was killed, s'):.1f} s after",
-        f"it took {pool:.2f} s; a killed stock worker took {stock:.2f} s",
+        f"are ready {measured('many', 'ready after the host was killed, s'):.1f} s after",
+        f"answers again after {pool:.2f} s; a killed stock worker takes {stock:.2f} s",
     ]
 
 
@@ -77,15 +77,15 @@ def gpu_sentences() -> list[str]:
         for way in ("interpreters", "processes")
     )
     return [
-        f"eight interpreters answered {ours} calls a second with {our_memory}",
-        f"Eight processes answered {theirs} with {their_memory}",
+        f"eight interpreters answer {ours} calls a second with {our_memory}",
+        f"Eight processes answer {theirs} with {their_memory}",
     ]
 
 
 def library_sentences() -> list[str]:
     libraries = figures.kept("libraries")["libraries"]
     assert {library["status"] for library in libraries} == {"computes"}
-    return [f"All {len(libraries)} libraries"]
+    return [f"{len(libraries)} [popular libraries]"]
 
 
 @pytest.mark.parametrize(

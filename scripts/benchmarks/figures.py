@@ -193,7 +193,7 @@ def comparison() -> str:
         "one process, 8 shims",
         "yes",
         "yes",
-        "[one H100 tried](docs/requests.md#gpus)",
+        "[one H100 tried](docs/gpus.md)",
         "Linux x86_64",
     )
     rows = []

@@ -42,7 +42,7 @@ def _values(kind: dict[str, Any], name: str) -> str:
         return ", ".join(f"`{shown(value, name)}`" for value in (False, True))
     if "enum" in kind:
         return ", ".join(f"`{value}`" for value in kind["enum"])
-    limits = {"from": "minimum", "above": "exclusiveMinimum", "to": "maximum"}
+    limits = {"from": "minimum", "above": "exclusiveMinimum", "to": "maximum", "below": "exclusiveMaximum"}
     bounds = [f"{word} {kind[key]:,.0f}" for word, key in limits.items() if key in kind]
     return " ".join([kind.get("format") or TYPES[kind["type"]], *bounds])
 
