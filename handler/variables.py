@@ -26,8 +26,8 @@ class OtherVariables(BaseModel):
     )
     metrics_address: str = Field(
         alias="INTERPOOL_METRICS_ADDRESS",
-        description="The address, `HOST:PORT`, at which `interpool serve` and `interpool exporter` answer with "
-        "the pools' [metrics](monitoring.md#metrics).",
+        description="The address, `HOST:PORT`, at which `interpool serve` and `interpool exporter` answer "
+        "with the pools' [metrics](monitoring.md#metrics).",
         json_schema_extra={"default_text": "none; for `exporter`, `127.0.0.1:9191`"},
     )
     cache: Path = Field(

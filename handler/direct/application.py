@@ -406,7 +406,8 @@ class Application:
     def _server_says(self, rest: str) -> Answer:
         """The answer to a request about the whole server, by the Open Inference Protocol."""
         if rest == "health/live":
-            return json_answer({"live": True})
+            live = not self._models.has_failed
+            return json_answer({"live": live}, 200 if live else 503)
         if rest == "health/ready":
             ready = self._is_ready()
             return json_answer({"ready": ready}, 200 if ready else 503)

@@ -78,11 +78,17 @@ def _refusal(kind: bytes, reason: bytes) -> WorkerRefused:
     return WorkerRefused(text or "the pool's host has ended it")
 
 
+def new_address() -> str:
+    """An address for a worker, and for the next one in its place: the host counts that as a restart."""
+    return f"direct:{next(_numbers)}"
+
+
 async def register(
     runtime_dir: str,
     model_dir: str,
     channel: int,
     stdio: tuple[int, int],
+    address: str,
     beside: dict[str, str] | None = None,
 ) -> Registered:
     """Register a worker with a host.
@@ -92,6 +98,7 @@ async def register(
         model_dir: the directory into which the model's archive is extracted.
         channel: the number of the channel on which the worker gets requests.
         stdio: descriptors for the model's output; the host gets copies.
+        address: of its place.
         beside: fields of the registration that are taken from the worker of TorchServe's that this worker is
             beside; None: it is beside none.
 
@@ -99,12 +106,11 @@ async def register(
         WorkerGone: there is no such worker of TorchServe's any more.
         WorkerRefused: the host does not take it; the message says why.
     """
-    number = next(_numbers)
     home = installed_ts()
     fields = {
         "protocol": shim.PROTOCOL,
-        "pid": str(number),
-        "address": f"direct:{number}",
+        "pid": str(next(_numbers)),
+        "address": address,
         "channel": str(channel),
         "model_dir": model_dir,
         "metrics_config": str(home / "configs" / "metrics.yaml"),

@@ -53,11 +53,13 @@ class Models:
     Attributes:
         is_complete: whether all models are there that are to be served now.
         is_draining: whether the server is about to end.
+        has_failed: whether none can answer again before the process is restarted.
     """
 
     def __init__(self, is_complete: bool = True) -> None:
         self.is_complete = is_complete
         self.is_draining = False
+        self.has_failed = False
         self._versions: dict[str, dict[str, ModelVersion]] = {}
         self._default: dict[str, str] = {}
 
@@ -68,7 +70,8 @@ class Models:
     @property
     def is_ready(self) -> bool:
         """Whether each default version is there, with all of its workers."""
-        return self.is_complete and not self.is_draining and all(each.is_healthy for each in self.defaults())
+        usable = self.is_complete and not self.is_draining and not self.has_failed
+        return usable and all(each.is_healthy for each in self.defaults())
 
     def describe(self, address: str) -> DirectState:
         """The state of an address that has these models. Any thread."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from interpool.handler.direct.channels import Channels
-from interpool.handler.direct.host_link import WorkerGone, register
+from interpool.handler.direct.host_link import WorkerGone, new_address, register
 from interpool.handler.direct.queue import ModelQueue
 from interpool.handler.direct.worker import LoadFailed, not_started, worker_died
 from interpool.handler.errors import WorkerRefused
@@ -70,6 +70,7 @@ class Place:
         self._queue = queue
         self._channels = channels
         self._stdio = stdio
+        self._address = new_address()
         self._beside = beside
         self._on_leave = on_leave
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -124,7 +125,7 @@ class Place:
 
         try:
             registered = await register(
-                self._runtime_dir, files.model_dir, worker.number, self._stdio, self._beside
+                self._runtime_dir, files.model_dir, worker.number, self._stdio, self._address, self._beside
             )
             with contextlib.closing(registered):
                 registered.watch(host_ended)

@@ -33,16 +33,20 @@ def extracted(mar: Path) -> Iterator[Path]:
     """Extract an archive, and remove the directory at the end of the ``with`` block.
 
     Args:
-        mar: a .mar, a .tar.gz, a .ptpkg, or a directory, which is used as it is.
+        mar: a .mar, a .tar.gz, a .ptpkg, or a directory. A directory gets a link, as TorchServe makes one. It
+            shows that the folder belongs to its owner, and that nothing may be restored in it.
 
     Raises:
         ServeError: it is none of these, is damaged, does not fit on the disk, or has no manifest.
         OSError: no temporary directory can be made.
     """
-    if mar.is_dir():
-        yield mar.resolve()
-        return
-    with temporary_folder() as target:
+    with temporary_folder() as folder:
+        target = folder / "model"  # what a trial keeps beside it is in the same folder, and goes with it
+        if mar.is_dir():
+            target.symlink_to(mar.resolve())
+            yield target
+            return
+        target.mkdir()
         try:
             _extract(mar, target)
         except Exception as error:  # noqa: BLE001 - each format and compression has its own

@@ -167,7 +167,7 @@ class Trial:
                     return outcome
 
     def _another(self, tried: list[int]) -> Any | None:
-        """An interpreter that is none of these and no model's own, or None.
+        """An interpreter that is none of these and no model's own, a free one if there is any; or None.
 
         It waits for one that is being started.
         """
@@ -175,12 +175,16 @@ class Trial:
             stats = self._manager.stats()
             entries: Any = stats["interpreters"]
             own = [one["interpreter"] for one in entries if one["owner"]]
-            for instance in self._manager.all_instances():
-                if instance.interpreter_id not in (*tried, *own):
+            free = [one["interpreter"] for one in entries if one["state"] == "free"]
+            others = [
+                one for one in self._manager.all_instances() if one.interpreter_id not in (*tried, *own)
+            ]
+            for instance in others:
+                if instance.interpreter_id in free:
                     return instance
             is_missing = len(self._manager) < self._manager.min_size
             if not is_missing or (stats["failure"] and not stats["growing"]) or self._is_left():
-                return None
+                return others[0] if others else None
             time.sleep(_PAUSE_S)
 
     def _is_left(self) -> bool:

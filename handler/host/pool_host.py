@@ -173,8 +173,8 @@ class PoolHost:
         self._reason_to_leave = reason
         self._events.wake()
 
-    def run(self) -> None:
-        """Serve until TorchServe is gone, or no worker has needed the pool for a while."""
+    def run(self) -> str:
+        """Serve until TorchServe is gone, or no worker has needed the pool for a while; returns why."""
         self._pool.call_when_started(self._events.wake)
         while not self._reason_to_leave:
             self._survival.attempt(self._turn, "a turn of the host was cut short")
@@ -183,6 +183,7 @@ class PoolHost:
                 logger.error("the pool host cannot go on: %s", reason)
         logger.info("leaving: %s", self._reason_to_leave)
         self._leave()
+        return self._reason_to_leave
 
     def close(self) -> None:
         """Release what ``run`` leaves to the end of the process, for a process that outlives the host."""

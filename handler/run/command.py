@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interpool.archiver_ext.commands.help_text import examples
+from interpool.handler.commands.common import NOT_SERVED
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import ServeError
 from interpool.native.torchserve import MOST_REQUEST_BYTES
@@ -135,6 +136,7 @@ def run(
             address = Address(host, listeners[0].getsockname()[1])  # which was chosen, if none was named
         serving.address = str(address)
         running = server(application(serving, limits), listeners, timeout_graceful_shutdown=None)
+        serving.on_host_end = lambda: setattr(running, "should_exit", True)
 
         async def serve() -> None:
             async with serving.open():
@@ -152,7 +154,8 @@ def run(
             uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if running.started else 1)  # with torch inside, only the end of the process is safe
+    status = NOT_SERVED if serving.models.has_failed else 0 if running.started else 1
+    os._exit(status)  # with torch inside, only the end of the process is safe
 
 
 def _bound(address: Address, stack: contextlib.ExitStack) -> list[socket.socket]:

@@ -44,15 +44,23 @@ class HostThread:
     Args:
         settings: the host's settings.
         direct: returns the state of the application that answers HTTP. Any thread.
+        on_end: called with the reason if the host ends by itself. The host's thread.
 
     Attributes:
         runtime_dir: the host's runtime directory; "" before the start.
         closes_pool: whether ``close`` closes the pool, which waits for an interpreter that is starting.
     """
 
-    def __init__(self, settings: HostSettings, direct: Callable[[], DirectState]) -> None:
+    def __init__(
+        self,
+        settings: HostSettings,
+        direct: Callable[[], DirectState],
+        on_end: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
         self._settings = settings
         self._direct = direct
+        self._on_end = on_end
+        self._is_closing = False
         self.runtime_dir = ""
         self.closes_pool = True
 
@@ -104,11 +112,17 @@ class HostThread:
                 raise
         finally:
             os.close(held)
-        self._thread = threading.Thread(target=self._host.run, name="pool host", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pool host", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        reason = self._host.run()
+        if not self._is_closing:
+            self._on_end(reason)
 
     def close(self) -> None:
         """Have the host leave, and wait for that, for ``_LEAVE_S`` at most."""
+        self._is_closing = True
         self._host.leave("it is closed")
         self._thread.join(_LEAVE_S)
         if self.closes_pool:
@@ -141,6 +155,7 @@ class Serving:
         models: the models that are served.
         settings: the settings of the pool's host.
         address: where they are served, for people; "" if only the surrounding program knows.
+        on_host_end: called if the pool's host ends by itself: no model answers any more. The event loop.
 
     Raises:
         SettingsError: the environment has a setting that is refused.
@@ -160,6 +175,7 @@ class Serving:
         self.settings = settings or HostSettings.of_environment()
         self.models = Models(is_complete=False)
         self.address = ""
+        self.on_host_end: Callable[[], None] = lambda: None
         self._traffic = traffic
         self._ends_process = ends_process
         self._served: dict[str, _Served] = {}
@@ -180,7 +196,13 @@ class Serving:
                 archives.append((archive, files))
             names = ", ".join(self._archives) or "models to come"
             logger.info("starting a pool for %s (interpreters: %d)", names, self.settings.interpreters)
-            host = HostThread(self.settings, lambda: self.models.describe(self.address))
+            loop = asyncio.get_running_loop()
+
+            def note_end(reason: str) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._note_host_end, reason)
+
+            host = HostThread(self.settings, lambda: self.models.describe(self.address), note_end)
             host.start()
             stack.push_async_callback(asyncio.to_thread, host.close)
             self._runtime_dir = host.runtime_dir
@@ -205,6 +227,11 @@ class Serving:
                 raise failures.exceptions[0] from None
             self.models.is_complete = True
             yield
+
+    def _note_host_end(self, reason: str) -> None:
+        logger.error("the pool's host has ended, and no model answers any more: %s", reason)
+        self.models.has_failed = True
+        self.on_host_end()
 
     async def add(self, name: str, path: Path, options: Options | None = None) -> None:
         """Serve an archive from now on, while this is open.

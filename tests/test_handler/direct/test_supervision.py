@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Any
 
 import pytest
 from fake_channels import FakeChannels, FakeHost, until
 
+from interpool.handler.direct.host_link import Registered
 from interpool.handler.direct.job import Answer, Job, Refusal
 from interpool.handler.direct.queue import ModelQueue, QueueSettings
 from interpool.handler.direct.supervision import ModelFiles, Workers
@@ -30,6 +32,34 @@ def test_a_worker_that_ends_right_after_its_load_is_not_one_that_has_the_model()
         await workers.close()
 
     asyncio.run(work())
+
+
+def test_a_worker_in_anothers_place_has_its_address_and_a_further_one_another(
+    monkeypatch: pytest.MonkeyPatch, host: FakeHost
+) -> None:
+    addresses: list[str] = []
+
+    async def register(*worker: Any) -> Registered:
+        addresses.append(worker[4])
+        return await host.register(*worker)
+
+    async def work() -> None:
+        channels = FakeChannels()
+        files = [ModelFiles(name, f"/{name}", b"") for name in "mn"]
+        models = [Workers("/nowhere", each, ModelQueue(QueueSettings()), channels, (2, 2)) for each in files]
+        for number, workers in enumerate(models):
+            starting = asyncio.create_task(workers.start(1))
+            await until(lambda number=number: len(channels.opened) > number)
+            channels.opened[number].load()
+            await starting
+        channels.opened[0].end()
+        await until(lambda: len(addresses) == 3)
+        for workers in models:
+            await workers.close()
+
+    monkeypatch.setattr("interpool.handler.direct.supervision.register", register)
+    asyncio.run(work())
+    assert addresses[2] == addresses[0] != addresses[1]
 
 
 @pytest.mark.usefixtures("host")

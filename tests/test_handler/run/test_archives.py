@@ -19,6 +19,7 @@ from proving import build_archive
 from stock_archiver import wrap
 
 from interpool.handler.errors import ServeError
+from interpool.handler.host.kept_directory import KeptDirectory
 from interpool.handler.run.archives import opened
 from interpool.handler.run.options import Options
 
@@ -88,6 +89,22 @@ def test_files_that_a_killed_server_had_extracted_go_at_the_next_start(
                 assert not theirs.exists()
             assert Path(archive.files.model_dir).is_dir()
     assert list(place.iterdir()) == []
+
+
+def test_a_trial_restores_nothing_in_a_folder_that_belongs_to_its_owner(tmp_path: Path) -> None:
+    folder = extracted(tmp_path / "own")
+    with opened("own", folder, Options()) as archive, KeptDirectory(archive.files.model_dir) as kept:
+        (folder / "written").touch()
+        kept.put_back()
+    assert (folder / "written").exists()
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_what_a_trial_keeps_goes_with_the_extracted_archive(ordinary: Path) -> None:
+    with opened("ordinary", ordinary, Options()) as archive:
+        model_dir = Path(archive.files.model_dir)
+        KeptDirectory(str(model_dir)).__enter__()  # its process ends in the trial
+    assert not [path for path in model_dir.parent.parent.iterdir() if model_dir.parent.name in path.name]
 
 
 @pytest.mark.parametrize("name", ["", "team/price", 7])

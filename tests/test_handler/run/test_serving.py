@@ -198,18 +198,58 @@ os._exit(0)
 """
 
 
-def _said(program: str, tmp_path: Path) -> list[str]:
-    """What is printed by a program with a model that waits until the file exists which a request names."""
+HOST_ENDS = """
+from interpool.handler.host.pool_host import PoolHost
+
+hosts = []
+run = PoolHost.run
+PoolHost.run = lambda host: (hosts.append(host), run(host))[1]
+
+
+async def work():
+    async with serving.open():
+        said = [await status("/v2/health/live"), await ask(app, "waits", "")]
+        hosts[0].leave("its GPU is lost")
+        while await status("/v2/health/live") == 200:
+            await asyncio.sleep(0.01)
+        print(*said, await status("/v2/health/live"), await status("/v2/health/ready"), flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+RUN = """
+import sys
+from types import SimpleNamespace
+from interpool.handler.cli import main
+from interpool.handler.host.pool_host import PoolHost
+from interpool.handler.run import command
+
+hosts = []
+run = PoolHost.run
+PoolHost.run = lambda host: (hosts.append(host), run(host))[1]
+command.logger = SimpleNamespace(info=lambda *listens: hosts[0].leave("its GPU is lost"))
+main(["run", "waits", "--port=0"])
+"""
+
+
+def _run(program: str, tmp_path: Path, interpreters: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a program beside a model that waits until the file exists which a request names."""
     model = extracted(tmp_path / "waits", handler="handler.py")
     (model / "handler.py").write_text(HANDLER)
     environment = {
         **os.environ,
-        "INTERPOOL_INTERPRETERS": "2",
+        "INTERPOOL_INTERPRETERS": str(interpreters),
         "INTERPOOL_ORDINARY_ARCHIVES": "pool",
         "INTERPOOL_RUNTIME_DIR": str(tmp_path / "run"),
     }
-    command = [sys.executable, "-c", SERVING + program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def _said(program: str, tmp_path: Path, interpreters: int = 2) -> list[str]:
+    """What a program prints that serves this model."""
+    done = _run(SERVING + program, tmp_path, interpreters)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -221,7 +261,8 @@ def test_a_start_that_is_cancelled_waits_for_no_interpreter_if_the_process_ends(
 def test_a_replacement_that_is_cancelled_ends_no_request_and_leaves_no_worker_of_the_model_before(
     tmp_path: Path,
 ) -> None:
-    assert _said(CANCELLED, tmp_path)[-1] == "['connected'] True b''"
+    # A further one than a trial needs: a request holds it.
+    assert _said(CANCELLED, tmp_path, interpreters=3)[-1] == "['connected'] True b''"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_loads_of_the_others(tmp_path: Path) -> None:
@@ -246,3 +287,13 @@ def test_models_can_be_opened_again_in_another_event_loop_beside_no_others_and_l
 def test_a_wrong_size_of_requests_is_refused(size: Any) -> None:
     with pytest.raises(SettingsError, match=f"`request_bytes` cannot be {size!r}"):
         interpool.asgi.app({}, request_bytes=size)
+
+
+def test_an_application_whose_host_has_ended_is_not_alive(tmp_path: Path) -> None:
+    assert _said(HOST_ENDS, tmp_path)[-1] == "200 b'' 503 503"
+
+
+def test_run_ends_with_its_host_and_says_why(tmp_path: Path) -> None:
+    done = _run(RUN, tmp_path)
+    assert done.returncode == 5, done.stderr
+    assert "the pool's host has ended, and no model answers any more: its GPU is lost" in done.stderr
