@@ -76,6 +76,11 @@ def _target(url: bytes) -> tuple[str, bytes, bytes]:
 _known_target = functools.lru_cache(1024)(_target)
 
 
+async def _fail(error: Exception, *_asgi: object) -> NoReturn:
+    """Fail as an ASGI application; uvicorn logs the error, and answers 500."""
+    raise error
+
+
 class _Protocol(HttpToolsProtocol):
     """Bounds the time and memory that a client takes. uvicorn's own protocol sets no such limits."""
 
@@ -225,8 +230,14 @@ class _Protocol(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         """Give a request to the application: by a task, unless it takes the whole request at once."""
-        if not exchange.is_short or not self.application.take(exchange):
-            self.run(exchange, self.app)
+        application = self.app
+        if exchange.is_short:
+            try:
+                if self.application.take(exchange):
+                    return
+            except Exception as error:  # noqa: BLE001 (httptools would take it for the client's fault)
+                application = functools.partial(_fail, error)
+        self.run(exchange, application)
 
     def run(self, exchange: Exchange, application: Any) -> None:
         """Have an ASGI application answer a request, in a task."""

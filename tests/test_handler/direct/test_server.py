@@ -727,6 +727,28 @@ def test_a_stream_for_a_client_that_does_not_read_ends_and_others_are_answered(
         assert len(_until_closed(connection)) < LARGE
 
 
+class _FailingQueue(_SlowQueue):
+    """Takes one request; those after it fail."""
+
+    def put(self, job: Job) -> bool:
+        if self.requests:
+            raise MemoryError("for a request")
+        return super().put(job)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 15])
+def test_a_request_that_fails_is_answered_and_its_connection_ends(
+    size: int, few: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+    with _served(Application(models_with(_FailingQueue()))) as where:
+        answers = _exchanged(where, asked + asked + SMUGGLED)
+        assert [each[:4] for each in answers] == [b"200 ", b"500 "]
+        assert "MemoryError: for a request" in caplog.text
+        for _ in range(few):
+            assert [each[:4] for each in _exchanged(where, asked)] == [b"500 "]
+
+
 @pytest.mark.parametrize("size", [1, 1 << 15])
 def test_a_client_that_leaves_with_requests_in_line_is_no_error(
     size: int, caplog: pytest.LogCaptureFixture
