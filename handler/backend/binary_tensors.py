@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interpool.handler.backend.dense_tensors import DenseTensors
+from interpool.handler.backend.dense_tensors import DenseTensors, require_sizes
 from interpool.handler.errors import InputError
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 _SIZE = "binary_data_size"
 _LENGTH_BYTES = 4
 _MOST_DIGITS = 18  # of a number of bytes
-_MOST_DIMENSIONS, _LARGEST = 64, 2**63 - 1  # of a tensor
 
 
 class BinaryAnswer(NamedTuple):
@@ -50,23 +49,6 @@ def json_length(headers: Mapping[str, Any]) -> int | None:
                 raise InputError(f"the header {LENGTH_HEADER} is a number of bytes, not {text[:40]!r}")
             return int(text)
     return None
-
-
-def require_sizes(name: str, shape: list[int]) -> None:
-    """Check that a tensor can have an input's shape.
-
-    Args:
-        name: of the input, for messages.
-        shape: of the input, as the client claims.
-
-    Raises:
-        InputError: it has too many dimensions, or a size of 2**63 or more.
-    """
-    if len(shape) > _MOST_DIMENSIONS:
-        most = f"a tensor has at most {_MOST_DIMENSIONS}"
-        raise InputError(f"input {name!r}: its shape has {len(shape)} dimensions, and {most}")
-    if any(abs(size) > _LARGEST for size in shape):
-        raise InputError(f"input {name!r}: its shape has a size of 2**63 or more")
 
 
 class BinaryInputs:
@@ -104,7 +86,7 @@ class BinaryInputs:
             )
         if not isinstance(shape, list) or not all(type(each) is int and each >= 0 for each in shape):
             raise InputError(f"input {name!r}: with binary data, its shape holds whole numbers from 0 on")
-        require_sizes(name, shape)
+        require_sizes(f"input {name!r} is a tensor", shape)
         place = range(self._at, self._at + size)
         self._at += size
         if dtype is None:

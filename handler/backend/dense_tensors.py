@@ -5,7 +5,7 @@ make torch, which does not check it, read or write other requests' memory. A cla
 properties:
 
 - The type is one of plain numbers, there are at most 64 dimensions, and sizes and strides are whole numbers
-  from 0 on.
+  from 0 on. Sizes are less than 2**63.
 - Every element is inside the bytes that the file gives to the tensor.
 - All tensors of a body together are no larger than the body, so that a small body makes no large tensor.
 - If a tensor has no elements, the product of its sizes, without those that are 0, is at most 1 Mi.
@@ -26,7 +26,8 @@ from interpool.handler.errors import InputError
 
 MOST_DIMENSIONS: Final = 64
 """numpy's limit, and torch's for most operators."""
-MOST_EMPTY: Final = 1 << 20
+_LARGEST: Final = 2**63 - 1  # size of a tensor
+_MOST_EMPTY: Final = 1 << 20
 """What the sizes of a tensor without elements may multiply to: operators make such tensors large again."""
 
 NUMPY_TYPES: Final = {
@@ -87,15 +88,13 @@ class DenseTensors:
         """
         if dtype not in NUMPY_TYPES:
             self._refuse(f"{dtype}, which is no type that can be sent: send tensor.to(torch.float32)")
-        if len(shape) > MOST_DIMENSIONS:
-            self._refuse(f"{len(shape)} dimensions: {MOST_DIMENSIONS} are allowed")
-        strides = contiguous_strides(shape) if strides is None and _are_whole(shape) else strides
-        if strides is None or len(strides) != len(shape) or not _are_whole([first, *shape, *strides]):
+        claimed = shape if strides is None else strides
+        if len(claimed) != len(shape) or not _are_whole([first, *shape, *claimed]):
             self._refuse("sizes or strides that are no whole numbers from 0 on: send tensor.clone()")
+        require_sizes(f"{self._name} holds a tensor", shape)
         if 0 in shape:
-            if math.prod(size for size in shape if size) > MOST_EMPTY:
-                self._refuse("no elements and huge sizes: send a tensor that has elements")
             return torch.empty(shape, dtype=dtype)
+        strides = contiguous_strides(shape) if strides is None else strides
         last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         if (last + 1) * dtype.itemsize > len(place) or place.stop > len(self._data):
             self._refuse("elements outside of its bytes: send it again, as tensor.clone()")
@@ -126,6 +125,24 @@ class DenseTensors:
 
     def _refuse(self, what: str) -> NoReturn:
         raise InputError(f"{self._name} holds a tensor of {what}")
+
+
+def require_sizes(subject: str, sizes: Sequence[int]) -> None:
+    """Check that a tensor may have these sizes.
+
+    Args:
+        subject: of the message, with its verb: it goes on with "of ...".
+        sizes: of the tensor, as the client claims. A negative one, if it is allowed, stands for another one.
+
+    Raises:
+        InputError: there are too many, one is too large, or they are huge and the tensor has no elements.
+    """
+    if len(sizes) > MOST_DIMENSIONS:
+        raise InputError(f"{subject} of {len(sizes)} dimensions: {MOST_DIMENSIONS} are allowed")
+    if any(abs(size) > _LARGEST for size in sizes):
+        raise InputError(f"{subject} of a size of 2**63 or more")
+    if 0 in sizes and math.prod(size for size in sizes if size) > _MOST_EMPTY:
+        raise InputError(f"{subject} of no elements and huge sizes: send a tensor that has elements")
 
 
 def contiguous_strides(shape: Sequence[int]) -> list[int]:

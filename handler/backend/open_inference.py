@@ -30,9 +30,9 @@ from interpool.handler.backend.binary_tensors import (
     elements_of,
     is_binary,
     json_length,
-    require_sizes,
     strings_of,
 )
+from interpool.handler.backend.dense_tensors import require_sizes
 from interpool.handler.backend.envelope_requests import Request, Subject, body_of, bytes_of, object_in
 from interpool.handler.backend.inputs import Arguments, decoded, is_numeric, refuse_form
 from interpool.handler.backend.outputs import jsonable
@@ -123,7 +123,7 @@ def _input(name: str, described: Mapping[str, Any], binary: BinaryInputs | None)
         raise InputError(f"input {name!r}: it needs `shape` and `data`, both as lists")
     if not all(type(size) is int for size in shape):
         raise InputError(f"input {name!r}: its shape must hold whole numbers")
-    require_sizes(name, shape)
+    require_sizes(f"input {name!r} is a tensor", shape)
     if datatype == _BYTES:
         return _strings(name, data, shape, described.get("parameters"))
     try:
@@ -131,9 +131,11 @@ def _input(name: str, described: Mapping[str, Any], binary: BinaryInputs | None)
             isinstance(value, float) for value in _flat(data)
         ):
             raise ValueError("it holds numbers that are not whole")
-        return torch.tensor(data, dtype=_DATATYPES[datatype]).reshape(shape)
+        tensor = torch.tensor(data, dtype=_DATATYPES[datatype]).reshape(shape)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InputError(f"input {name!r}: its data is no {datatype} of shape {shape}: {error}") from None
+    require_sizes(f"input {name!r} is a tensor", tensor.shape)  # a size of -1 may be 0 here
+    return tensor
 
 
 def _strings(name: str, data: list[Any], shape: list[int], parameters: Any) -> Any:

@@ -34,7 +34,7 @@ _MOST_KEPT = 200  # bytes of a request's target
 MOST_HEAD_BYTES = 1 << 16  # of a head, or of trailers
 _MOST_HEADERS = 256  # of a request
 _MOST_IN_LINE = 1024  # requests that a connection sends before it reads the answers
-_LARGE_HEAD = "The request's headers are too large."
+_LARGE_HEAD = "The request's URL or headers are too large."
 KEEP_ALIVE_S = 75.0  # seconds without a request after an answer
 _BACKLOG = 4096
 _ACCEPTED_AT_ONCE = 64  # connections, before the loop handles requests again
@@ -60,14 +60,25 @@ logger = logging.getLogger("interpool.direct")
 
 
 def _target(url: bytes) -> tuple[str, bytes, bytes]:
-    """The path of a request's target, the path as the client sent it, and the query."""
+    """The path of a request's target, the path as the client sent it, and the query.
+
+    Raises:
+        HttpParserError: the target has no path, or is no URL.
+    """
     parsed = httptools.parse_url(url)
+    if parsed.path is None:
+        raise httptools.HttpParserError("the target has no path")
     path = parsed.path.decode("ascii")
     return as_text(unquote_to_bytes(path)) if "%" in path else path, parsed.path, parsed.query or b""
 
 
 # Clients ask the same few paths again and again.
 _known_target = functools.lru_cache(1024)(_target)
+
+
+async def _fail(error: Exception, *_asgi: object) -> NoReturn:
+    """Fail as an ASGI application; uvicorn logs the error, and answers 500."""
+    raise error
 
 
 class _Protocol(HttpToolsProtocol):
@@ -161,7 +172,10 @@ class _Protocol(HttpToolsProtocol):
                 self._refuse_head(_LARGE_HEAD)
 
     def on_headers_complete(self) -> None:
-        if self._framing > MOST_HEAD_BYTES and sum(map(len, chain(*self.headers))) > MOST_HEAD_BYTES:
+        if (
+            self._framing > MOST_HEAD_BYTES
+            and sum(map(len, chain([self.url], *self.headers))) > MOST_HEAD_BYTES
+        ):
             self._refuse_head(_LARGE_HEAD)
         if len(self.pipeline) >= _MOST_IN_LINE:
             self._refuse_head(
@@ -172,13 +186,13 @@ class _Protocol(HttpToolsProtocol):
             return
         if self.transport.is_closing():
             return  # the answer before has ended the connection: what follows is ignored
+        target = (_known_target if len(self.url) < _MOST_KEPT else _target)(self.url)
         self._in_head, self._framing = False, 0
-        self._begin_exchange()
+        self._begin_exchange(*target)
 
-    def _begin_exchange(self) -> None:
-        """Take the request whose head has come."""
+    def _begin_exchange(self, path: str, raw_path: bytes, query: bytes) -> None:
+        """Take the request whose head has come, with this target."""
         parser, version, last = self.parser, self.parser.get_http_version(), self.cycle
-        path, raw_path, query = (_known_target if len(self.url) < _MOST_KEPT else _target)(self.url)
         scope = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
@@ -216,8 +230,14 @@ class _Protocol(HttpToolsProtocol):
 
     def _start(self, exchange: Exchange) -> None:
         """Give a request to the application: by a task, unless it takes the whole request at once."""
-        if not exchange.is_short or not self.application.take(exchange):
-            self.run(exchange, self.app)
+        application = self.app
+        if exchange.is_short:
+            try:
+                if self.application.take(exchange):
+                    return
+            except Exception as error:  # noqa: BLE001 (httptools would take it for the client's fault)
+                application = functools.partial(_fail, error)
+        self.run(exchange, application)
 
     def run(self, exchange: Exchange, application: Any) -> None:
         """Have an ASGI application answer a request, in a task."""

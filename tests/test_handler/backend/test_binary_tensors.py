@@ -125,6 +125,13 @@ def _claim(shape: Any, size: Any, kind: str = "INT16") -> Any:
     return {"name": "x", "shape": shape, "datatype": kind, "parameters": parameters}
 
 
+def _in_json(shape: Any, kind: str = "FP32") -> Any:
+    return {"name": "x", "shape": shape, "datatype": kind, "data": []}
+
+
+NO_ELEMENTS = "input 'x' is a tensor of no elements and huge sizes: send a tensor that has elements"
+
+
 @pytest.mark.parametrize(
     ("described", "data", "said"),
     [
@@ -137,11 +144,15 @@ def _claim(shape: Any, size: Any, kind: str = "INT16") -> Any:
         ([_claim([2.0], 4)], b"abcd", "whole numbers from 0 on"),
         ([_claim("2", 4)], b"abcd", "whole numbers from 0 on"),
         ([_claim([2], 4)], b"abcde", "1 bytes of the body belong to no input"),
-        ([_claim([2**40, 2**40, 0], 0)], b"", "huge sizes"),
+        ([_claim([2**40, 2**40, 0], 0)], b"", NO_ELEMENTS),
+        ([_in_json([2**30, 0])], b"", NO_ELEMENTS),
+        ([_in_json([2**30, -1])], b"", NO_ELEMENTS),
+        ([_in_json([-1, 2**30])], b"", NO_ELEMENTS),
+        ([_in_json([1] * 65)], b"", "65 dimensions"),
         ([_claim([1] * 65, 2)], b"ab", "65 dimensions"),
         ([_claim([1] * 65, 2, "BYTES")], b"ab", "65 dimensions"),
         ([_claim([2**63], 2, "BYTES")], b"ab", "a size of 2**63 or more"),
-        ([{"name": "x", "shape": [10**4000] * 9, "datatype": "BYTES", "data": []}], b"", "a size of 2**63"),
+        ([_in_json([10**4000] * 9, "BYTES")], b"", "a size of 2**63"),
         ([_claim([1], 8, "BYTES")], b"\xff\xff\xff\xffabcd", "a length beyond"),
         ([_claim([1], 3, "BYTES")], b"\x00\x00\x00", "a length beyond"),
         ([_claim([2], 5, "BYTES")], b"\x01\x00\x00\x00a", "has 1 elements, and its shape 2"),

@@ -487,10 +487,34 @@ def test_bytes_after_a_request_without_a_clear_end_are_not_answered(
 
 
 def test_bytes_after_a_head_that_is_too_large_are_not_answered(address: tuple[str, int]) -> None:
-    for asking in (b"", UPGRADE):
-        (answer,) = _exchanged(address, HEAD + asking + b"x: " + b"y" * 70_000 + b"\r\n\r\n" + LAST)
+    long = b"y" * (1 << 16)
+    headers = [HEAD + asking + b"x: " + long for asking in (b"", UPGRADE)]
+    for head in (*headers, b"GET /" + long + b" HTTP/1.1"):
+        (answer,) = _exchanged(address, head + b"\r\n\r\n" + LAST)
         assert answer.startswith(b"400 ")
         assert b"too large" in answer
+
+
+BAD_TARGETS = {
+    "no path": b"http://host",
+    "no port": b"http://host:70000/",
+    "long target": b"/" + b"x" * (1 << 16),
+    "raw bytes": "/predictions/mod\u00e8le".encode(),
+}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
+@pytest.mark.parametrize("target", BAD_TARGETS.values(), ids=BAD_TARGETS)
+def test_a_target_that_is_no_url_is_refused(
+    address: tuple[str, int], target: bytes, is_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(address) as connection:
+        if not is_first:
+            assert _ask(connection) == b"HTTP/1.1 200 OK"
+        connection.sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % target + SMUGGLED)
+        (answer,) = _until_closed(connection).split(b"HTTP/1.1 ")[1:]
+    assert answer.startswith(b"400 ")
+    assert all(record.levelno < logging.ERROR for record in caplog.records)
 
 
 QUIET = [
@@ -703,6 +727,28 @@ def test_a_stream_for_a_client_that_does_not_read_ends_and_others_are_answered(
         assert len(_until_closed(connection)) < LARGE
 
 
+class _FailingQueue(_SlowQueue):
+    """Takes one request; those after it fail."""
+
+    def put(self, job: Job) -> bool:
+        if self.requests:
+            raise MemoryError("for a request")
+        return super().put(job)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 15])
+def test_a_request_that_fails_is_answered_and_its_connection_ends(
+    size: int, few: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+    with _served(Application(models_with(_FailingQueue()))) as where:
+        answers = _exchanged(where, asked + asked + SMUGGLED)
+        assert [each[:4] for each in answers] == [b"200 ", b"500 "]
+        assert "MemoryError: for a request" in caplog.text
+        for _ in range(few):
+            assert [each[:4] for each in _exchanged(where, asked)] == [b"500 "]
+
+
 @pytest.mark.parametrize("size", [1, 1 << 15])
 def test_a_client_that_leaves_with_requests_in_line_is_no_error(
     size: int, caplog: pytest.LogCaptureFixture
@@ -725,8 +771,9 @@ def test_a_client_that_leaves_with_requests_in_line_is_no_error(
         HEAD + b"Content-Length: x\r\n\r\n" + SMUGGLED,
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nz\r\nno size\r\n" + SMUGGLED,
         HEAD + b"x: " + b"y" * 400_000 + b"\r\n\r\n" + SMUGGLED,
+        *(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % target + SMUGGLED for target in BAD_TARGETS.values()),
     ],
-    ids=["no head", "no length", "no chunk", "large head"],
+    ids=["no head", "no length", "no chunk", "large head", *BAD_TARGETS],
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["one packet", "another packet"])
 def test_bytes_that_are_no_request_are_refused_after_the_requests_before_them(
