@@ -116,7 +116,9 @@ class Pool:
         if self.manager is None or len(self.manager):
             return ""
         stats = self.manager.stats()
-        return "" if stats["growing"] else str(stats["failure"])
+        entries: Any = stats["interpreters"]
+        is_any_left = any(one["state"] in ("free", "leased", "parked") for one in entries)
+        return "" if stats["growing"] or is_any_left else str(stats["failure"])
 
     def take_start(self) -> bool:
         """Take the result of a start into ``manager`` or ``error``; True if there is a new one."""

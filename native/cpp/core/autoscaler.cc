@@ -68,6 +68,13 @@ const Pool::Flow* Pool::lacking() const {
   return nullptr;
 }
 
+// One that is being parked counts as long as add_one() would wait for it.
+bool Pool::has_parked() const {
+  return std::any_of(slots_.begin(), slots_.end(), [now = Clock::now()](const Slot& slot) {
+    return slot.state == State::kParked && (!slot.parking.has_value() || *slot.parking + kParking > now);
+  });
+}
+
 // Alone, a model is not kept waiting by another one, and needs no reserve. If there are others, the first of
 // the reserve is started as soon as a caller waits for a call to end: it is there when one of them comes.
 // More are started when a model that is behind does. If calls end meanwhile, the next turn is soon.
@@ -141,11 +148,11 @@ void Pool::autoscale() {
     if (closed_) {
       break;
     }
-    if (is_short() && !may_start()) {
-      autoscaler_.wait_until(lock, retry_at_);
-    } else if (active_ < min_size_) {
+    const bool fills = may_add();  // else it does what needs no further interpreter, until it may start one
+    const Flow* const flow = fills ? lacking() : nullptr;
+    if (fills && active_ < min_size_) {
       fill(lock);
-    } else if (const Flow* flow = lacking()) {
+    } else if (flow != nullptr) {
       const std::string owner = flow->name;
       if (!add_one(lock, owner)) {
         retry_at_ = std::max<Clock::time_point>(retry_at_, Clock::now() + kRetry);
@@ -161,7 +168,7 @@ void Pool::autoscale() {
       }
     } else if (overdue_at() <= Clock::now()) {
       dispatch_overdue();
-    } else if (active_ == min_size_ && overdue_at() == Clock::time_point::max()) {
+    } else if (active_ == min_size_ && !is_short() && overdue_at() == Clock::time_point::max()) {
       break;
     } else if (active_ != min_size_ && Clock::now() >= review_at_) {
       park_surplus(lock);
@@ -169,7 +176,9 @@ void Pool::autoscale() {
     } else {
       // A listener that begins to wait meanwhile does not wake it.
       const Clock::time_point soon = Clock::now() + FairQueue::kLongWait;
-      autoscaler_.wait_until(lock, std::min({soon, overdue_at(), active_ == min_size_ ? soon : review_at_}));
+      const bool tries_again = is_short() && options_.start != nullptr;
+      autoscaler_.wait_until(lock, std::min({soon, overdue_at(), active_ == min_size_ ? soon : review_at_,
+                                             tries_again ? retry_at_ : soon}));
     }
   }
   autoscaler_runs_ = false;
@@ -182,7 +191,7 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
   size_t samples = 0;
   size_t runnable = 0;  // threads, in all samples
   auto waited_at = Clock::now();
-  while (!closed_ && !is_short() && (may_raise_capacity() || may_raise_reserve()) &&
+  while (!closed_ && !should_fill() && (may_raise_capacity() || may_raise_reserve()) &&
          Clock::now() < review_at_) {
     if (reserve_due() <= Clock::now()) {
       return Growth::kReserve;
@@ -218,7 +227,7 @@ Pool::Growth Pool::watch(std::unique_lock<std::mutex>& lock) {
 // Until the pause is over, or a model is behind that has waited long enough.
 void Pool::rest(std::unique_lock<std::mutex>& lock, Clock::duration pause) {
   const auto end = Clock::now() + pause;
-  while (!closed_ && !is_short()) {
+  while (!closed_ && !should_fill()) {
     const auto until = std::min(end, reserve_due());
     if (until <= Clock::now()) {
       return;
@@ -238,6 +247,10 @@ void Pool::grow(std::unique_lock<std::mutex>& lock, Growth growth) {
     if (!add_one(lock)) {
       capacity_ = std::max(min_size_.load(), capacity_ - 1);  // the pool may have been resized meanwhile
     }
+    return;
+  }
+  dispatch_overdue();  // one may be free that was kept for others
+  if (reserve_due() > Clock::now()) {
     return;
   }
   if (may_grow()) {
@@ -267,7 +280,7 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock, const std::string& owner)
     }
     started_.wait_until(lock, until);  // it is there sooner than another one
   }
-  if (closed_) {
+  if (closed_ || !may_start()) {
     return false;
   }
   ++growing_;

@@ -274,7 +274,9 @@ void Connection::answer_taken(Turn& turn) {
   } catch (const std::exception& error) {
     report(service_, error.what());
   }
-  turn.lease->count({turn.frame.ids.size(), !is_success(result.bytes)});
+  if (!result.elsewhere && !closing_) {
+    turn.lease->count({turn.frame.ids.size(), !is_success(result.bytes)});
+  }
   turn.lease.reset();
   end_turn();
   if (result.elsewhere && !closing_) {

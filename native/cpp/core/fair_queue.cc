@@ -17,6 +17,7 @@ constexpr double kSlack = 0.005;
 FairQueue::Flow& FairQueue::flow(const std::string& name) {
   const auto found = flows_.find(name);
   if (found != flows_.end()) {
+    found->second.forgotten = false;
     return found->second;
   }
   if (flows_.size() >= kRemembered) {
@@ -41,6 +42,7 @@ void FairQueue::forget(const std::string& name) {
   }
   found->second.share = SIZE_MAX;
   found->second.own.reset();
+  found->second.forgotten = true;
   if (found->second.running == 0 && found->second.waiters.empty()) {
     flows_.erase(found);
   }
@@ -134,6 +136,9 @@ void FairQueue::end(Flow& flow, double began, double now) {
   if (flow.running == 0) {
     std::erase(running_, &flow);
     flow.behind = flow.tag <= virtual_time(flow, now) + kSlack;
+    if (flow.forgotten && flow.waiters.empty()) {
+      flows_.erase(flows_.find(flow.name));
+    }
   }
 }
 

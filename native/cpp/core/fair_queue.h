@@ -68,15 +68,16 @@ class FairQueue {
 
    private:
     friend class FairQueue;
-    double tag = 0;       // without the leases that run
-    double began = 0;     // the sum of when they began
-    bool behind = false;  // when it began to wait, see is_behind()
+    double tag = 0;          // without the leases that run
+    double began = 0;        // the sum of when they began
+    bool behind = false;     // when it began to wait, see is_behind()
+    bool forgotten = false;  // since it was last asked for
   };
 
   // The flow of that name; stays where it is as long as it runs or waits. `now` is the
   // time of all calls below: seconds on a clock that never goes back.
   Flow& flow(const std::string& name);
-  // Its share, and what it has to itself; and all of it, if nothing runs or waits.
+  // Its share, and what it has to itself; and all of it, once nothing runs or waits.
   void forget(const std::string& name);
 
   void wait(Waiter& waiter, double now);

@@ -54,7 +54,7 @@ void Pool::refuse_if_hopeless(const Flow& flow, std::optional<int> only) const {
   if (closed_) {
     throw PoolClosedError(kClosed);
   }
-  if ((flow.own.has_value() ? flow.own->have : active_) == 0 && !failure_.empty()) {
+  if ((flow.own.has_value() ? flow.own->have : active_) == 0 && !failure_.empty() && !has_parked()) {
     throw InterpreterStartError("every interpreter of the pool was retired, and no other starts: " +
                                 failure_);
   }

@@ -324,12 +324,16 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   void dispatch_overdue();
   size_t surplus() const { return active_ > capacity_ ? active_ - capacity_ : 0; }
   bool may_start() const { return options_.start != nullptr && Clock::now() >= retry_at_; }
+  bool has_parked() const;
+  // What is parked needs no start, and can be had also after a start that failed.
+  bool may_add() const { return may_start() || has_parked(); }
   // Is any of its minimum size on its way?
-  bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_start()) && !closed_; }
+  bool is_filling() const { return active_ < min_size_ && (growing_ > 0 || may_add()) && !closed_; }
   // The flow whose own interpreters are too few; nullptr if no flow's are.
   const Flow* lacking() const;
   bool is_short() const { return active_ < min_size_ || lacking() != nullptr; }
-  bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_start(); }
+  bool should_fill() const { return is_short() && may_add(); }
+  bool may_grow() const { return active_ < std::min(max_size_.load(), limit_) && may_add(); }
 
   // autoscaler.cc
   enum class Growth : uint8_t { kNone, kCapacity, kReserve };

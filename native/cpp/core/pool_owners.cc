@@ -112,7 +112,7 @@ std::optional<int> Pool::assign(const std::string& affinity, bool alone) {
       return !is_filling();
     }
     want_more(flow, alone ? SIZE_MAX : min_size_.load());
-    return flow.own->have >= flow.own->wanted || !may_start() || closed_;
+    return flow.own->have >= flow.own->wanted || !may_add() || closed_;
   });
   if (best == nullptr) {
     return std::nullopt;

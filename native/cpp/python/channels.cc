@@ -200,7 +200,8 @@ py::object reply_of(const Brought& item) {
   }
   try {
     return Reply(item.bytes).read();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // or there is no memory for it
+    PyErr_Clear();
     std::fprintf(stderr, "interpool: a worker's connection is closed: %s\n", error.what());
     const WithoutHostGil free;
     if (const auto channel = Channel::find(item.channel)) {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ LEAST_SAMPLES = 8
 # TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
 TORCHSERVES_RACE = "Job.isControlCmd()"
 TRIES = 5
+FORGOTTEN_S = 10.0  # a younger worker may be one that starts or ends
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Soaked:
         self._host: psutil.Process | None = None  # since the first sample
         self.kills = 0
         self.races = 0  # of TorchServe's frontend with itself
+        self.forgotten = 0  # workers that TorchServe went on with after it had unregistered their model
         self.ended = ""  # why it could not go on
 
     def add(self, name: str) -> None:
@@ -175,6 +177,19 @@ class Soaked:
         with self._changing(CHANGED):
             self._unregister(CHANGED)
             self._register(CHANGED)
+        self._end_forgotten()
+
+    def _end_forgotten(self) -> None:
+        """End the workers that TorchServe has forgotten in a race with itself, as an operator would.
+
+        A stock worker would stay, too, with all of its memory.
+        """
+        known = {pid for name in MADE_BY if name in self.clients for pid in self.server.ready_workers(name)}
+        for shim in self.server.shims():
+            with suppress(psutil.NoSuchProcess):
+                if shim.pid not in known and time.time() - shim.create_time() > FORGOTTEN_S:
+                    shim.kill()
+                    self.forgotten += 1
 
     def sample(self) -> Sample:
         host = self._same_host()
@@ -255,6 +270,7 @@ class Soaked:
             "twice": self.texts("twice"),
             "kills": self.kills,
             "races": self.races,
+            "forgotten": self.forgotten,
             "ended": self.ended,
         }
 

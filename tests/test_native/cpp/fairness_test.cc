@@ -160,6 +160,18 @@ TEST(FairQueue, HasHardlyAFlowBehindAmongEquals) {
   EXPECT_LT(behind, waited / 10);
 }
 
+TEST(FairQueue, DropsAFlowThatWasForgottenWhileItRanUnlessItIsUsedAgain) {
+  FairQueue queue;
+  for (const bool again : {false, true}) {
+    queue.begin(queue.flow("model"), 1.0);
+    FairQueue::Flow& flow = queue.flow("model");
+    queue.forget("model");
+    if (again) queue.flow("model").share = 1;
+    queue.end(flow, 1.0, 2.0);
+    EXPECT_EQ(queue.flows().count("model"), again ? 1U : 0U);
+  }
+}
+
 TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
   FairQueue queue;
   for (int i = 0; i < 5000; ++i) {

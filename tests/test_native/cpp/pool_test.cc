@@ -752,6 +752,31 @@ TEST(Pool, ParksWhatIsAboveItsNewMaximum) {
   EXPECT_EQ(pool->failed_starts(), 0U);
 }
 
+TEST(Pool, LeasesWhatIsParkedAlsoAfterAStartThatFailed) {
+  Fakes fakes(2);
+  const auto pool = parking_pool(fakes);
+  ::testing::internal::CaptureStderr();
+  pool->resize(3, 3);
+  EXPECT_TRUE(eventually([&] { return pool->failed_starts() > 0 && !pool->is_growing(); }));
+  pool->resize(1, 3);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  pool->retire(pool->acquire("", 0.0));
+  pool->release(pool->acquire("", 10.0));
+  EXPECT_EQ(pool->size(), 1U);
+  ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Pool, ParksWhatIsNotNeededAlsoIfAModelsOwnInterpreterCannotBeStarted) {
+  Fakes fakes(3);
+  const auto pool = parking_pool(fakes);
+  ::testing::internal::CaptureStderr();
+  pool->isolate("alone");
+  EXPECT_THROW(pool->acquire("alone", 10.0), InterpreterStartError);
+  pool->resize(1, 3);
+  EXPECT_TRUE(eventually([&] { return pool->size() == 1; }));
+  ::testing::internal::GetCapturedStderr();
+}
+
 TEST(Pool, IsLimitedToTheFirstOfThoseThatCanBeLeased) {
   Fakes fakes(3);
   const auto all = fakes.all();
