@@ -69,7 +69,7 @@ class PoolHost:
     Args:
         runtime_dir: the directory in which shims find the host; the caller holds its lock.
         name: the pool's name.
-        frontend_pid: the process id of TorchServe's frontend.
+        frontend_pid: the process id of TorchServe's frontend; without TorchServe, that of this process.
         pool: the pool, whose start is under way or over.
         ahead: whether the host starts before a worker needs it. It then waits for its first worker as long as
             TorchServe lives, and leaves if that worker has another environment.
@@ -99,7 +99,7 @@ class PoolHost:
     ) -> None:
         settings = settings or HostSettings.of_environment()
         server = addresses_of(frontend_pid)[0].rpartition("://")[2]
-        most_answer_bytes = most_response_bytes(frontend_pid)
+        most_answer_bytes = 0 if frontend_pid == os.getpid() else most_response_bytes(frontend_pid)
         self._drain_direct = drain or (lambda: None)
         self._patience_s = math.inf if lasting else settings.idle_exit_s
         self._idle_since = time.monotonic()

@@ -12,6 +12,7 @@ import pytest
 from extracted import extracted
 
 import interpool.asgi
+from interpool.archiver_ext.packing.pack import pack
 from interpool.handler.errors import SettingsError
 
 PROGRAM = """
@@ -198,6 +199,31 @@ os._exit(0)
 """
 
 
+MANY = """
+import torch
+
+
+class Many(torch.nn.Module):
+    def forward(self, x):
+        return x.repeat(1_000_000)
+
+
+def many():
+    return Many()
+"""
+LARGE = """
+async def work():
+    async with serving.open():
+        await serving.add("many", Path("many.ptpkg").resolve())
+        answer = await ask(app, "many", [1.5, 2.5])
+        print(len(answer), answer[-2:], flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+
+
 def _said(program: str, tmp_path: Path) -> list[str]:
     """What is printed by a program with a model that waits until the file exists which a request names."""
     model = extracted(tmp_path / "waits", handler="handler.py")
@@ -222,6 +248,12 @@ def test_a_replacement_that_is_cancelled_ends_no_request_and_leaves_no_worker_of
     tmp_path: Path,
 ) -> None:
     assert _said(CANCELLED, tmp_path)[-1] == "['connected'] True b''"
+
+
+def test_without_torchserve_an_answer_may_be_larger_than_torchserve_takes(tmp_path: Path) -> None:
+    (tmp_path / "many_model.py").write_text(MANY)
+    pack("many_model:many", tmp_path / "many.ptpkg", root=tmp_path)
+    assert _said(LARGE, tmp_path)[-1] == "2000000 [1.5, 2.5]"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_loads_of_the_others(tmp_path: Path) -> None:
