@@ -76,6 +76,7 @@ class PoolHost:
         settings: the host's settings; None: those of the environment.
         lasting: whether the host stays without workers, until ``leave``.
         direct: returns the state of the direct address; None: there is no such address.
+        trouble: returns why that address is not served, or "".
         drain: called once the server is about to end.
 
     Raises:
@@ -95,6 +96,7 @@ class PoolHost:
         settings: HostSettings | None = None,
         lasting: bool = False,
         direct: Callable[[], DirectState | None] | None = None,
+        trouble: Callable[[], str] | None = None,
         drain: Callable[[], None] | None = None,
     ) -> None:
         settings = settings or HostSettings.of_environment()
@@ -158,9 +160,9 @@ class PoolHost:
             ahead,
             self.leave,
         )
-        describe_direct = direct or (lambda: None)
+        describe_direct, trouble = direct or (lambda: None), trouble or str
         self._status = StatusAnswer(
-            name, server, frontend_pid, pool, workers, models, growth, limits, describe_direct
+            name, server, frontend_pid, pool, workers, models, growth, limits, describe_direct, trouble
         )
 
     def leave_on_sigterm(self) -> None:

@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> int:
             settings=settings,
             lasting=address is not None,
             direct=address.describe if address is not None else None,
+            trouble=(lambda: address.trouble) if address is not None else None,
             drain=address.drain if address is not None else None,
         )
     except (InterpoolError, OSError) as error:
