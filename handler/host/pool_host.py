@@ -74,6 +74,7 @@ class PoolHost:
         ahead: whether the host starts before a worker needs it. It then waits for its first worker as long as
             TorchServe lives, and leaves if that worker has another environment.
         settings: the host's settings; None: those of the environment.
+        server: the server's name in metrics and traces; "": TorchServe's inference address.
         lasting: whether the host stays without workers, until ``leave``.
         direct: returns the state of the direct address; None: there is no such address.
         trouble: returns why that address is not served, or "".
@@ -94,13 +95,14 @@ class PoolHost:
         *,
         ahead: bool = False,
         settings: HostSettings | None = None,
+        server: str = "",
         lasting: bool = False,
         direct: Callable[[], DirectState | None] | None = None,
         trouble: Callable[[], str] | None = None,
         drain: Callable[[], None] | None = None,
     ) -> None:
         settings = settings or HostSettings.of_environment()
-        server = addresses_of(frontend_pid)[0].rpartition("://")[2]
+        server = server or addresses_of(frontend_pid)[0].rpartition("://")[2]
         most_answer_bytes = 0 if frontend_pid == os.getpid() else most_response_bytes(frontend_pid)
         self._drain_direct = drain or (lambda: None)
         self._patience_s = math.inf if lasting else settings.idle_exit_s

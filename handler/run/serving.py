@@ -96,6 +96,7 @@ class HostThread:
                     own,
                     pool,
                     settings=self._settings,
+                    server=self._direct()["address"] or f"pid {own}",
                     lasting=True,
                     direct=self._direct,
                 )

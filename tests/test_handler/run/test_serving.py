@@ -199,6 +199,25 @@ os._exit(0)
 """
 
 
+LABELLED = """
+from interpool.handler.host.prometheus import PoolCollector
+from interpool.handler.host.status import ask_hosts
+
+
+async def work():
+    labels = []
+    for address in ("", "127.0.0.1:9000"):
+        serving.address = address
+        async with serving.open():
+            families = await asyncio.to_thread(lambda: list(PoolCollector(ask_hosts).collect()))
+        found = [each.labels for family in families for each in family.samples]
+        labels += {each["server"] for each in found if "pool" in each}
+    print(labels == [f"pid {os.getpid()}", "127.0.0.1:9000"] or labels, flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
 MANY = """
 import torch
 
@@ -254,6 +273,10 @@ def test_without_torchserve_an_answer_may_be_larger_than_torchserve_takes(tmp_pa
     (tmp_path / "many_model.py").write_text(MANY)
     pack("many_model:many", tmp_path / "many.ptpkg", root=tmp_path)
     assert _said(LARGE, tmp_path)[-1] == "2000000 [1.5, 2.5]"
+
+
+def test_metrics_are_labelled_by_the_address_or_else_by_the_process(tmp_path: Path) -> None:
+    assert _said(LABELLED, tmp_path)[-1] == "True"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_loads_of_the_others(tmp_path: Path) -> None:
