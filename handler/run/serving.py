@@ -77,7 +77,9 @@ class HostThread:
     def _start(self) -> None:
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
+        from interpool.handler.host.start import raise_limit_of_files
 
+        raise_limit_of_files()
         own = os.getpid()
         try:
             base = shim.runtime_base()

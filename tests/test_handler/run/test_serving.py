@@ -199,6 +199,20 @@ os._exit(0)
 """
 
 
+LIMITED = """
+import resource
+
+
+async def work():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most // 2, most))
+    async with serving.open():
+        print(resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most), flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
 LABELLED = """
 from interpool.handler.host.prometheus import PoolCollector
 from interpool.handler.host.status import ask_hosts
@@ -273,6 +287,10 @@ def test_without_torchserve_an_answer_may_be_larger_than_torchserve_takes(tmp_pa
     (tmp_path / "many_model.py").write_text(MANY)
     pack("many_model:many", tmp_path / "many.ptpkg", root=tmp_path)
     assert _said(LARGE, tmp_path)[-1] == "2000000 [1.5, 2.5]"
+
+
+def test_workers_may_have_as_many_descriptors_as_the_process_may(tmp_path: Path) -> None:
+    assert _said(LIMITED, tmp_path)[-1] == "True"
 
 
 def test_metrics_are_labelled_by_the_address_or_else_by_the_process(tmp_path: Path) -> None:
