@@ -35,7 +35,7 @@ class WorkerToken:
         model_dir: its model's directory.
         unwatched: whether interpool does not look for what its model leaves: because no other model meets
             it, or its settings say so.
-        most_answer_bytes: TorchServe's max_response_size; 0 if it is unknown.
+        most_answer_bytes: TorchServe's max_response_size; 0: without TorchServe, there is no bound.
         notes: whether TorchServe's own lines of each request are printed.
         metrics: whether metrics' lines are printed, which TorchServe's frontend reads.
     """

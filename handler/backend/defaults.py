@@ -81,7 +81,7 @@ class DefaultHandler:
         inputs: the manifest's description of the example inputs; None if there is none.
         proven: a call for which ``serving``'s proof holds; None: no requests share a call.
         described: returns the answer to requests for a description.
-        most_bytes: the most bytes of an answer, TorchServe's max_response_size; 0 if it is not known.
+        most_bytes: the most bytes of an answer, TorchServe's max_response_size; 0: there is no bound.
     """
 
     def __init__(

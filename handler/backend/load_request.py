@@ -24,7 +24,7 @@ class LoadRequest:
         envelope: the name of TorchServe's request envelope; "" in a stock worker, which opens envelopes
             itself.
         alone: whether no other worker shares the model's state in an interpreter.
-        most_answer_bytes: TorchServe's max_response_size; 0 if it is not known.
+        most_answer_bytes: TorchServe's max_response_size; 0: there is no bound.
     """
 
     model_name: str

@@ -37,7 +37,7 @@ class PackedModel:
         envelope: TorchServe's request envelope, for a model that is no handler; "" for none. TorchServe's own
             class wraps handlers.
         alone: whether the entry is made anew, so that no other worker shares it; its modules are shared.
-        most_answer_bytes: TorchServe's max_response_size; 0 if it is not known.
+        most_answer_bytes: TorchServe's max_response_size; 0: there is no bound.
 
     Attributes:
         directory: where TorchServe extracted the .mar. TorchServe removes it when the model is unregistered.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.util
 import os
@@ -9,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,8 +24,12 @@ from interpool.handler.frontend import shim
 from interpool.handler.torchserve import running_frontend
 from interpool.native.upstream.requirements import pip_install
 
+if TYPE_CHECKING:
+    from interpool.handler.direct.listening import Address
+
 START_AHEAD = "INTERPOOL_START_AHEAD"
 DIRECT_ADDRESS = "INTERPOOL_DIRECT_ADDRESS"
+RELEASE_S = 15.0  # wait so long for the host of a stopped server to release the direct address
 
 # The modules whose ``start`` the torchserve command calls, and which takes its place in the foreground.
 _LAUNCHER, _FOREGROUND = "ts.model_server", "interpool.handler.frontend.foreground"
@@ -126,12 +133,31 @@ def _use_direct_address(address: str) -> None:
 
     if not address:
         raise click.UsageError("--direct needs an address: HOST:PORT, or unix:/PATH")
-    Address.of_text(address)
+    place = Address.of_text(address)
     if missing := [
         name for name in ("uvicorn", "uvloop", "aiohttp") if importlib.util.find_spec(name) is None
     ]:
         fail(f"the direct address needs {missing[0]}: pip install 'interpool[direct]'", NOT_SERVED)
+    if running_frontend() is None:  # else torchserve refuses to start
+        _await_free(place)
     os.environ[DIRECT_ADDRESS] = address
+
+
+def _await_free(place: Address) -> None:
+    """Wait for an address that another process has; raises ServeError if that keeps it."""
+    give_up = time.monotonic() + RELEASE_S
+    is_said = False
+    while True:
+        try:
+            place.try_out()
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > give_up:
+                raise place.not_had(error) from None
+        if not is_said:
+            announce(f"waiting for the direct address {place}, which another process has")
+            is_said = True
+        time.sleep(0.2)
 
 
 def _start_and_wait(command: list[str]) -> None:

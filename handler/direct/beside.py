@@ -52,6 +52,9 @@ class DirectAddress:
         frontend: the process id of TorchServe's frontend.
         has_access_lines: whether each request is logged.
 
+    Attributes:
+        trouble: why it does not serve, for people; "" if it does, or has not tried yet.
+
     Raises:
         SettingsError: the address is malformed.
     """
@@ -68,6 +71,7 @@ class DirectAddress:
         self._is_closed = False
         self._is_draining = False
         self._models: Models | None = None
+        self.trouble = ""
         self._thread = threading.Thread(target=self._run, name="direct address", daemon=True)
 
     def start(self) -> None:
@@ -75,8 +79,10 @@ class DirectAddress:
         self._thread.start()
 
     def describe(self) -> DirectState | None:
-        """The counts of what it has answered; None before it is served. Any thread."""
-        return self._models.describe(str(self._address)) if self._models is not None else None
+        """The counts of what it has answered; None if it is not served. Any thread."""
+        if self._models is None or self._server is None or self.trouble:
+            return None
+        return self._models.describe(str(self._address))
 
     def drain(self) -> None:
         """Say that it is not ready, and end connections that it has answered. Any thread."""
@@ -103,11 +109,17 @@ class DirectAddress:
 
             uvloop.run(self._serve())
         except ImportError as error:
-            logger.error("the direct address needs %s: pip install 'interpool[direct]'", error.name)
+            self.trouble = f"the direct address needs {error.name}: pip install 'interpool[direct]'"
+            logger.error("%s", self.trouble)
         except (OSError, SettingsError) as error:
-            logger.error("the direct address %s is not served: %s", self._address, error)
-        except Exception:
-            logger.exception("the direct address %s is not served any more", self._address)
+            self._fail(error)
+            logger.error("%s", self.trouble)
+        except Exception as error:
+            self._fail(f"{type(error).__name__}: {error}")
+            logger.exception("%s", self.trouble)
+
+    def _fail(self, reason: object) -> None:
+        self.trouble = f"the direct address {self._address} is not served: {reason}"
 
     async def _serve(self) -> None:
         from interpool.handler.direct.application import Application, Limits
@@ -176,10 +188,13 @@ class DirectAddress:
         give_up = loop.time() + _BIND_PATIENCE_S
         while True:
             try:
-                return self._address.bind()
-            except OSError:
+                bound = self._address.bind()
+                self.trouble = ""
+                return bound
+            except OSError as error:
                 if loop.time() > give_up or self._is_closed:
                     raise
+                self._fail(error)
                 await asyncio.sleep(0.2)
 
 

@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from typing import Any, Self
 
-from interpool.handler.errors import SettingsError
+from interpool.handler.errors import ServeError, SettingsError
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,15 @@ class Address:
     def bind(self) -> list[socket.socket]:
         """Sockets that are bound there, and do not listen yet: one for each IP address of the host's name.
 
-        A socket file that an earlier process has left at the path is removed; a file of another kind is not.
+        A socket file that an ended process has left at the path is removed. One at which a process listens
+        is not, nor is a file of another kind.
 
         Raises:
             OSError: none of the IP addresses can be bound, or another socket has one of them.
         """
         if self.path:
             with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode):
+                if stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode) and _is_left(self.path):
                     os.unlink(self.path)
             return [_bound(socket.AF_UNIX, self.path)]
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -98,6 +99,30 @@ class Address:
                 each.close()
             raise
         return bound
+
+    def try_out(self) -> None:
+        """Bind the address, and release it again; raises OSError as ``bind`` does."""
+        for bound in self.bind():
+            bound.close()
+        if self.path:
+            os.unlink(self.path)
+
+    def not_had(self, error: OSError) -> ServeError:
+        """The error for people, if ``bind`` has raised this one."""
+        return ServeError(f"the address {self} cannot be had: {error.strerror or error}. Name another one")
+
+
+def _is_left(path: str) -> bool:
+    """Whether no process listens at a unix socket any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)  # else it would wait while that server has no room for another client
+        try:
+            asking.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            pass
+    return False
 
 
 def _bound(family: int, where: tuple[Any, ...] | str, *, only_v6: bool = False) -> socket.socket:

@@ -54,7 +54,7 @@ class ServedState(TypedDict):
 class HostState(TypedDict):
     """A pool host."""
 
-    server: str  # the inference address of its TorchServe, without the scheme
+    server: str  # its TorchServe's inference address, without the scheme; else its own, or `pid N`
     pool: str  # the pool's name
     pid: int  # the host's process id
     frontend_pid: int  # the process id of TorchServe's frontend

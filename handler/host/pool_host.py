@@ -69,13 +69,15 @@ class PoolHost:
     Args:
         runtime_dir: the directory in which shims find the host; the caller holds its lock.
         name: the pool's name.
-        frontend_pid: the process id of TorchServe's frontend.
+        frontend_pid: the process id of TorchServe's frontend; without TorchServe, that of this process.
         pool: the pool, whose start is under way or over.
         ahead: whether the host starts before a worker needs it. It then waits for its first worker as long as
             TorchServe lives, and leaves if that worker has another environment.
         settings: the host's settings; None: those of the environment.
+        server: the server's name in metrics and traces; "": TorchServe's inference address.
         lasting: whether the host stays without workers, until ``leave``.
         direct: returns the state of the direct address; None: there is no such address.
+        trouble: returns why that address is not served, or "".
         drain: called once the server is about to end.
 
     Raises:
@@ -93,13 +95,15 @@ class PoolHost:
         *,
         ahead: bool = False,
         settings: HostSettings | None = None,
+        server: str = "",
         lasting: bool = False,
         direct: Callable[[], DirectState | None] | None = None,
+        trouble: Callable[[], str] | None = None,
         drain: Callable[[], None] | None = None,
     ) -> None:
         settings = settings or HostSettings.of_environment()
-        server = addresses_of(frontend_pid)[0].rpartition("://")[2]
-        most_answer_bytes = most_response_bytes(frontend_pid)
+        server = server or addresses_of(frontend_pid)[0].rpartition("://")[2]
+        most_answer_bytes = 0 if frontend_pid == os.getpid() else most_response_bytes(frontend_pid)
         self._drain_direct = drain or (lambda: None)
         self._patience_s = math.inf if lasting else settings.idle_exit_s
         self._idle_since = time.monotonic()
@@ -158,9 +162,9 @@ class PoolHost:
             ahead,
             self.leave,
         )
-        describe_direct = direct or (lambda: None)
+        describe_direct, trouble = direct or (lambda: None), trouble or str
         self._status = StatusAnswer(
-            name, server, frontend_pid, pool, workers, models, growth, limits, describe_direct
+            name, server, frontend_pid, pool, workers, models, growth, limits, describe_direct, trouble
         )
 
     def leave_on_sigterm(self) -> None:

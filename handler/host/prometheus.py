@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from interpool.native.pool.states import PoolState
 
-# The labels of all pools: `server` is the inference address of the pool's TorchServe, without its scheme.
+# The labels of all pools: `server` is the pool's server (``host_state``), and `pool` its name.
 POOL = ("server", "pool")
 BUILD = {"version": "interpool", "torch": "torch", "torchserve": "torchserve"}  # distributions, by label
 MODEL = (*POOL, "model", "version")

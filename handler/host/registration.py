@@ -49,7 +49,7 @@ class Registrar:
     isolation: Isolation
     ends: WorkerEnds
     reports: InterpreterReports
-    most_answer_bytes: int  # the largest answer that TorchServe takes; 0: unknown
+    most_answer_bytes: int  # the largest answer that TorchServe takes; 0: without TorchServe, any
     awaits_first_ahead: bool  # the host was started before a worker needed it, and none has come yet
     leave: Callable[[str], None]  # has the host leave, for a reason
     awaits_first: bool = True  # no worker has been taken yet

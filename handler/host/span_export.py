@@ -64,7 +64,7 @@ class SpanExport:
     """Exports the spans that interpreters have made. Its methods are for the host's control thread.
 
     Args:
-        server: TorchServe's inference address.
+        server: the server's name, as in metrics.
         pool: the pool's name.
 
     Raises:
@@ -116,7 +116,7 @@ def exporter_of_environment(server: str, pool: str) -> SpanExport | None:
     """The exporter of this host's traces; None if none are wanted or can be made. The log says why not.
 
     Args:
-        server: TorchServe's inference address.
+        server: the server's name, as in metrics.
         pool: the pool's name.
     """
     if not spans.are_wanted():

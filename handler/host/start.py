@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> int:
             settings=settings,
             lasting=address is not None,
             direct=address.describe if address is not None else None,
+            trouble=(lambda: address.trouble) if address is not None else None,
             drain=address.drain if address is not None else None,
         )
     except (InterpoolError, OSError) as error:
@@ -121,10 +122,17 @@ def _direct_address(
 def prepare_process() -> None:
     """Set the limits of a process that is to be a host, and the switch interval of its threads."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    # A worker takes seven descriptors, so the usual limit would be enough for 140 workers only.
+    raise_limit_of_files()
+    limit_arenas()
+
+
+def raise_limit_of_files() -> None:
+    """Let this process have as many descriptors as its hard limit allows.
+
+    A worker takes seven, so the usual soft limit would be enough for 140 workers only.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    limit_arenas()
 
 
 def _close_inherited(but: int) -> None:

@@ -37,6 +37,7 @@ class StatusAnswer:
     growth: PoolGrowth
     limits: Limits
     describe_direct: Callable[[], DirectState | None]
+    direct_trouble: Callable[[], str]
     is_draining: bool = False
     _started: float = field(default_factory=time.time)
     _began: float = field(default_factory=time.monotonic)
@@ -74,5 +75,7 @@ class StatusAnswer:
             "gone": self.models.gone(),
             "started": self._started,
             "memory": memory_of(os.getpid()),
-            "trouble": "; ".join(filter(None, (self.growth.trouble, self.limits.trouble))),
+            "trouble": "; ".join(
+                filter(None, (self.growth.trouble, self.limits.trouble, self.direct_trouble()))
+            ),
         }

@@ -50,7 +50,7 @@ class Worker:
     stdio: tuple[int, int]
     host: HostSettings
     ordinary: bool  # whether its archive is ordinary, and not hermetic
-    most_answer_bytes: int = 0  # the largest answer that TorchServe takes; 0: unknown
+    most_answer_bytes: int = 0  # the largest answer that TorchServe takes; 0: without TorchServe, any
     reports: int = -1  # descriptor for the interpreters' reports on it; see worker_reports.py
     started: bool = False  # it has its model, and has said so to TorchServe
     reported_end: End | None = None  # why it ends, if an interpreter has reported that

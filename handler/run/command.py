@@ -147,7 +147,7 @@ def run(
                 try:
                     await running.serve()
                 except OSError as error:
-                    raise _not_had(address, error) from None
+                    raise address.not_had(error) from None
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that archives' directories are removed
         with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
@@ -165,12 +165,8 @@ def _bound(address: Address, stack: contextlib.ExitStack) -> list[socket.socket]
         if address.path:
             os.chmod(address.path, 0o666)  # so that a proxy of another user can connect
     except OSError as error:
-        raise _not_had(address, error) from None
+        raise address.not_had(error) from None
     return listeners
-
-
-def _not_had(address: Address, error: OSError) -> ServeError:
-    return ServeError(f"the address {address} cannot be had: {error.strerror or error}. Name another one")
 
 
 def _second_signal(task: asyncio.Task[None] | None) -> Callable[[int, object], None]:

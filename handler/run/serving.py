@@ -85,7 +85,9 @@ class HostThread:
     def _start(self) -> None:
         from interpool.handler.host.pool_host import PoolHost
         from interpool.handler.host.runtime_directory import remove_stale
+        from interpool.handler.host.start import raise_limit_of_files
 
+        raise_limit_of_files()
         own = os.getpid()
         try:
             base = shim.runtime_base()
@@ -104,6 +106,7 @@ class HostThread:
                     own,
                     pool,
                     settings=self._settings,
+                    server=self._direct()["address"] or f"pid {own}",
                     lasting=True,
                     direct=self._direct,
                 )

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PROGRAM = "from interpool.handler.cli import main; main()"
+from interpool.handler.commands import serve
+from interpool.handler.direct.listening import Address
+
+PROGRAM = """
+from interpool.handler.cli import main
+from interpool.handler.commands import serve
+
+serve.RELEASE_S = 0.0
+main()
+"""
 
 
 def _command(directory: Path, *arguments: str, java: str) -> tuple[list[str], dict[str, str]]:
@@ -97,6 +109,51 @@ def test_a_server_that_ends_before_it_serves_leaves_no_home(tmp_path: Path) -> N
     done = _serve(tmp_path, "--model-store", "store")
     assert (done.returncode, "TorchServe ended before it served" in done.stderr) == (5, True)
     assert _homes(tmp_path) == []
+
+
+@pytest.fixture(params=["TCP", "unix"])
+def taken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An address at which another process listens."""
+    address = Address("127.0.0.1") if request.param == "TCP" else Address(path=str(tmp_path / "taken"))
+    (listener,) = address.bind()
+    with listener:
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}" if request.param == "TCP" else str(address)
+
+
+def test_a_direct_address_that_another_process_has_is_refused_before_anything_starts(
+    tmp_path: Path, taken: str
+) -> None:
+    done = _serve(tmp_path, "--direct", taken, "--foreground", "--model-store", "store", java="touch started")
+    assert done.returncode == 5, done.stderr
+    assert f"the address {taken} cannot be had: Address already in use. Name another one" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_direct_address_whose_server_has_ended_is_free(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "left"))
+    for listener in address.bind():
+        listener.close()
+    direct = ("--direct", str(address))
+    done = _serve(tmp_path, *direct, "--foreground", "--model-store", "store", java="touch started")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "started").exists()
+
+
+def test_the_host_of_a_stopped_server_may_still_have_the_direct_address_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = [OSError(errno.EADDRINUSE, "Address already in use")] * 3
+
+    def bind(_address: Address) -> list[socket.socket]:
+        if taken:
+            raise taken.pop()
+        return []
+
+    monkeypatch.setattr(Address, "bind", bind)
+    monkeypatch.setattr(serve, "RELEASE_S", 1000.0)
+    serve._await_free(Address("127.0.0.1", 8090))
+    assert capsys.readouterr().err.count("waiting for the direct address 127.0.0.1:8090") == 1
 
 
 def test_a_direct_address_that_is_wrong_does_not_keep_the_server_from_being_stopped(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_an_address_beside_a_torchserve_that_has_no_port_is_refused(
     direct.start()
     direct.close(patience_s=60)
     assert "TorchServe listens at unix:/run/torchserve: give inference_address and" in caplog.text
+
+
+def test_an_address_that_another_process_has_is_not_said_to_be_served(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        direct = beside.DirectAddress(f"127.0.0.1:{other.getsockname()[1]}", tmp_path, os.getpid())
+        direct.start()
+        direct.close(patience_s=60)
+    assert direct.describe() is None
+    assert direct.trouble.endswith("is not served: [Errno 98] Address already in use")
 
 
 _pids = itertools.count(1)

@@ -9,6 +9,7 @@ import socket
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,19 @@ def test_a_socket_that_was_left_is_replaced_and_another_file_is_not(tmp_path: Pa
     with pytest.raises(OSError, match="in use"):
         address.bind()
     assert (tmp_path / "s").read_text() == "mine"
+
+
+def test_a_socket_at_which_a_process_listens_is_left_to_it(tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "s"))
+    (first,) = address.bind()
+    with first, closing(socket.socket(socket.AF_UNIX)) as client:
+        first.listen(0)
+        with pytest.raises(OSError, match="in use"):
+            address.bind()
+        first.accept()[0].close()
+        client.connect(address.path)
+        with pytest.raises(OSError, match="in use"):  # and no client has room now
+            address.bind()
 
 
 def test_a_name_is_bound_at_all_addresses_that_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:

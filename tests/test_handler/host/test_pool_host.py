@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,12 @@ def frontend() -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _host(
-    directory: Path, frontend: subprocess.Popen[bytes], *, ahead: bool = False, is_last: bool = True
+    directory: Path,
+    frontend: subprocess.Popen[bytes],
+    *,
+    ahead: bool = False,
+    is_last: bool = True,
+    trouble: Callable[[], str] | None = None,
 ) -> Iterator[Path]:
     """A host that runs in a thread; gives its runtime directory.
 
@@ -143,7 +148,7 @@ def _host(
     shim.make_private(str(directory))
     pool = Pool()
     pool.start()
-    host = PoolHost(directory, "default", frontend.pid, pool, ahead=ahead)
+    host = PoolHost(directory, "default", frontend.pid, pool, ahead=ahead, trouble=trouble)
     thread = threading.Thread(target=host.run)
     thread.start()
     try:
@@ -167,6 +172,14 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> None:
 def runtime(pool: None, tmp_path: Path, frontend: subprocess.Popen[bytes]) -> Iterator[Path]:
     with _host(tmp_path, frontend) as directory:
         yield directory
+
+
+def test_a_direct_address_that_is_not_served_is_a_trouble(
+    pool: None, tmp_path: Path, frontend: subprocess.Popen[bytes]
+) -> None:
+    with _host(tmp_path, frontend, trouble=lambda: "the direct address is not served") as runtime:
+        state = json.loads(control.ask(runtime))
+    assert (state["direct"], state["trouble"]) == (None, "the direct address is not served")
 
 
 def _states(runtime: Path) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from extracted import extracted
 
 import interpool.asgi
+from interpool.archiver_ext.packing.pack import pack
 from interpool.handler.errors import SettingsError
 
 PROGRAM = """
@@ -218,6 +219,20 @@ async def work():
 asyncio.run(work())
 os._exit(0)
 """
+LIMITED = """
+import resource
+
+
+async def work():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most // 2, most))
+    async with serving.open():
+        print(resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most), flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
 RUN = """
 import sys
 from types import SimpleNamespace
@@ -230,6 +245,48 @@ run = PoolHost.run
 PoolHost.run = lambda host: (hosts.append(host), run(host))[1]
 command.logger = SimpleNamespace(info=lambda *listens: hosts[0].leave("its GPU is lost"))
 main(["run", "waits", "--port=0"])
+"""
+LABELLED = """
+from interpool.handler.host.prometheus import PoolCollector
+from interpool.handler.host.status import ask_hosts
+
+
+async def work():
+    labels = []
+    for address in ("", "127.0.0.1:9000"):
+        serving.address = address
+        async with serving.open():
+            families = await asyncio.to_thread(lambda: list(PoolCollector(ask_hosts).collect()))
+        found = [each.labels for family in families for each in family.samples]
+        labels += {each["server"] for each in found if "pool" in each}
+    print(labels == [f"pid {os.getpid()}", "127.0.0.1:9000"] or labels, flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
+"""
+MANY = """
+import torch
+
+
+class Many(torch.nn.Module):
+    def forward(self, x):
+        return x.repeat(1_000_000)
+
+
+def many():
+    return Many()
+"""
+LARGE = """
+async def work():
+    async with serving.open():
+        await serving.add("many", Path("many.ptpkg").resolve())
+        answer = await ask(app, "many", [1.5, 2.5])
+        print(len(answer), answer[-2:], flush=True)
+
+
+asyncio.run(work())
+os._exit(0)
 """
 
 
@@ -263,6 +320,20 @@ def test_a_replacement_that_is_cancelled_ends_no_request_and_leaves_no_worker_of
 ) -> None:
     # A further one than a trial needs: a request holds it.
     assert _said(CANCELLED, tmp_path, interpreters=3)[-1] == "['connected'] True b''"
+
+
+def test_without_torchserve_an_answer_may_be_larger_than_torchserve_takes(tmp_path: Path) -> None:
+    (tmp_path / "many_model.py").write_text(MANY)
+    pack("many_model:many", tmp_path / "many.ptpkg", root=tmp_path)
+    assert _said(LARGE, tmp_path)[-1] == "2000000 [1.5, 2.5]"
+
+
+def test_workers_may_have_as_many_descriptors_as_the_process_may(tmp_path: Path) -> None:
+    assert _said(LIMITED, tmp_path)[-1] == "True"
+
+
+def test_metrics_are_labelled_by_the_address_or_else_by_the_process(tmp_path: Path) -> None:
+    assert _said(LABELLED, tmp_path)[-1] == "True"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_loads_of_the_others(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class ChannelTest : public ::testing::Test {
     return channel;
   }
   static void ask(Channel& channel, const std::string& message) {
-    channel.ask(std::make_shared<const std::string>(message), {});
+    channel.ask(std::make_shared<const std::string>(message), {"request"});
   }
   Brought next(const Channel& channel) {
     auto& brought = brought_[channel.number()];
