@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interpool.handler.host.service_entry import LOAD_LIMIT_S, SERVICE_MODULE, STDIO_MODULE, TRACED_MODULE
 from interpool.handler.host.span_export import are_made

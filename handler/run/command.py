@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interpool.archiver_ext.commands.help_text import examples
-from interpool.handler.commands.common import NOT_SERVED
 from interpool.handler.direct.listening import Address
 from interpool.handler.errors import ServeError
 from interpool.native.torchserve import MOST_REQUEST_BYTES
 
 if TYPE_CHECKING:
     from interpool.handler.described import Setting
+
+HOST_ENDED = 5  # exit status, as of each ServeError
 
 logger = logging.getLogger("interpool.direct")
 
@@ -154,7 +155,7 @@ def run(
             uvloop.run(serve())
     sys.stdout.flush()
     sys.stderr.flush()
-    status = NOT_SERVED if serving.models.has_failed else 0 if running.started else 1
+    status = HOST_ENDED if serving.models.has_failed else 0 if running.started else 1
     os._exit(status)  # with torch inside, only the end of the process is safe
 
 
