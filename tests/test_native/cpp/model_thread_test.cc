@@ -2,6 +2,8 @@
 #include "core/model_thread.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <latch>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "fake_interpreter.h"
 #include "threads.h"
@@ -50,6 +53,28 @@ class ModelThreadTest : public ::testing::Test {
 
   Fakes fakes_;
 };
+
+TEST_F(ModelThreadTest, HasNothingOfTheModelOnWhoseThreadItIsStarted) {
+  using Nature = std::tuple<mode_t, int, std::filesystem::path>;
+  const auto nature = [] {
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    return Nature(mask, ::getpriority(PRIO_PROCESS, 0), std::filesystem::current_path());
+  };
+  const Nature usual = nature();
+  Nature models;
+  Nature others;
+  ModelThread::of(fakes_[0], "m")->run([&] {
+    ::umask(0);
+    std::filesystem::current_path("/proc");
+    EXPECT_EQ(::setpriority(PRIO_PROCESS, 0, 5), 0);
+    ModelThread::of(fakes_[0], "other")->run([&] { others = nature(); });
+    models = nature();
+  });
+  EXPECT_EQ(models, Nature(0, 5, "/proc"));
+  EXPECT_EQ(others, usual);
+  EXPECT_EQ(nature(), usual);
+}
 
 TEST_F(ModelThreadTest, DoesWhatEachGivesItInThatOnesOrder) {
   constexpr int kGivers = 6;
