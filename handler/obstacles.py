@@ -62,7 +62,7 @@ _CALLS = {
         Obstacle("a process can be in one torch.distributed group only", "Serve it on a server of its own"),
     ),
     **dict.fromkeys(
-        ("locale.setlocale", "time.tzset", "os.umask", "os.setuid", "os.setgid", "resource.setrlimit"),
+        ("locale.setlocale", "time.tzset", "os.setuid", "os.setgid", "resource.setrlimit"),
         Obstacle("it changes a setting of the whole process", "Set it for the server instead"),
     ),
     "torch.set_num_interop_threads": Obstacle(

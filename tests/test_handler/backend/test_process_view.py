@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import cast
 from urllib.request import getproxies
@@ -12,6 +13,7 @@ from urllib.request import getproxies
 import numpy as np
 import pytest
 from interpool_testing import run_program
+from ordinary_models import ANSWERS, Worker
 from waiting import wait_for
 
 from interpool.native import InterpreterManager, InterpreterSession
@@ -337,6 +339,28 @@ other.close()
 os.chdir(before)
 """
     assert _run(session, source) == [str(tmp_path), str(changed), str(tmp_path), str(own)]
+
+
+def test_the_umask_that_an_ordinary_model_sets_is_its_own(tmp_path: Path) -> None:
+    answers = """
+def answer():
+    mask = os.umask(0)
+    os.umask(mask)
+    return oct(mask)
+"""
+    usual = os.umask(0)
+    os.umask(usual)
+    models = {"usual": "", "open": "os.umask(0o002)", "closed": "os.umask(0o077)"}
+    with InterpreterManager(1) as manager, ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(
+                closing(Worker(manager, tmp_path / name, f"import os\n{sets}\n{answers}{ANSWERS}"))
+            )
+            for name, sets in models.items()
+        }
+        said = {name: worker.ask() for name, worker in workers.items()}
+    assert said == {"usual": oct(usual), "open": "0o2", "closed": "0o77"}
+    assert os.umask(usual) == usual
 
 
 LOGGERS = f"""
