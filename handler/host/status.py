@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -74,7 +75,8 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], 
     """
     pools: list[HostState] = []
     silent: list[str] = []
-    if base.is_dir():
+    # Another user may have made it in a directory for all, with hosts that state what that user likes.
+    if base.is_dir() and base.stat().st_uid == os.getuid():
         for directory in sorted(base.iterdir()):
             try:
                 pool = json.loads(control.ask(directory))
@@ -119,7 +121,7 @@ def describe_pool(pool: HostState) -> str:
         if own := _own(pool, model_dir):
             lines.append(f"    {own}")
     if direct := pool.get("direct"):
-        lines.append(f"  direct address {direct['address']}:")
+        lines.append(f"  direct address {direct['address'] or 'of its program'}:")
         lines += [f"    {_traffic(each)}" for each in direct["models"]]
     if pool.get("stacks"):
         lines.append(textwrap.indent(pool["stacks"], "  "))

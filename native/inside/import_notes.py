@@ -27,7 +27,7 @@ from interpool.native.upstream import torch_imports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_VERSION = 2
+_VERSION = 3
 _MOST_NOTES = 8
 _HERE = "<here>"  # stands for the parent of the notes' folder
 _DEVICES = ("nvidia", "kfd", "dri", "accel", "davinci")

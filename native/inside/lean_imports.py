@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import _interpool
 from interpool.native.inside import import_notes
+from interpool.native.inside.later_modules import LaterModules
 from interpool.native.upstream import torch_imports
 from interpool.native.upstream.cpython_private import IMPORTLIB_FILE, ModuleLock, forget_source_lines
 from interpool.native.upstream.torch_private import allow_generators, tree_nodes
@@ -96,7 +97,13 @@ def import_fully() -> str:
         for module, names in torch_imports.CONSTANTS.items()
         if module in sys.modules
     }
-    record = {"torch": noted, "others": others, "registered": registered, "constants": constants}
+    record = {
+        "torch": noted,
+        "others": others,
+        "later": [name for name in torch_imports.OF_OTHERS if name in sys.modules],
+        "registered": registered,
+        "constants": constants,
+    }
     return json.dumps(record)
 
 
@@ -117,11 +124,12 @@ def import_lean(note: str, *, first: bool = False) -> None:
     sys.meta_path.insert(0, finder)
     _starting = True
     try:
-        import torch  # noqa: F401
+        with LaterModules(record["later"]):
+            import torch  # noqa: F401
 
-        finder.torch_is_there = True
-        for name, each in noted.items():
-            _ensure_imported(name, each.bound)  # parents come first
+            finder.torch_is_there = True
+            for name, each in noted.items():
+                _ensure_imported(name, each.bound)  # parents come first
     finally:
         _starting = False
         sys.meta_path.remove(finder)

@@ -58,6 +58,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Packages and modules, with all submodules. A family is imported as a whole, in torch's order."""
 
+OF_OTHERS = ("cuda.bindings.driver", "cuda.bindings.runtime")
+"""Modules of other packages: see ``inside/later_modules.py``. Torch's modules use their attributes, in CUDA
+graphs and green contexts alone, and compare them with None."""
+
 REGISTERING = "compiler"
 """The family that registers kernels and operators with torch's dispatcher: a dispatch may need it."""
 
