@@ -28,6 +28,7 @@ from marked import Tables, with_tables
 from paths import ROOT
 
 from benchmarks import figures
+from benchmarks.shared import report
 from interpool.handler.cli import main
 
 FIRST_ARCHIVE = ROOT / "docs" / "first-archive.md"
@@ -55,9 +56,10 @@ def test_a_pages_tables_are_those_of_the_results_that_are_kept_and_of_the_code(
 
 
 def test_the_readme_says_of_scaling_what_was_measured() -> None:
-    processes, threads = (bar["ratio"] for bar in figures.kept("scaling")["bars"][:2])
-    said = f"{processes:.3f} of what two processes do, and {threads:.1f} of what two threads do."
-    assert said in README.read_text()
+    scaling = figures.kept("scaling")
+    threads, processes = (scaling["measured"][f"two {each}"] for each in ("threads", "processes"))
+    said = f"{scaling['bars'][0]['ratio']:.3f} of the rate of two processes, and two threads "
+    assert f"{said}{report.ratio(threads, processes):.3f}." in README.read_text()
 
 
 def test_the_readme_begins_with_what_was_measured() -> None:

@@ -2,8 +2,8 @@
 
 Torch's CUDA builds import NVIDIA's ``cuda.bindings``, 12 MB of Python objects in each interpreter. Its
 modules are compiled. So their contents cannot be imported into a module object that is there already, as
-``lean_imports.py`` does it. Torch's modules get *stand-ins*: the first use of one imports the module and
-passes on its attributes. Only torch's modules have them. In any other code, an import finds the real module.
+``lean_imports.py`` does it. Torch's modules get *stand-ins*: the first use of one imports the module, which
+takes its place. Only torch's modules have them. In any other code, an import finds the real module.
 """
 
 from __future__ import annotations
@@ -15,17 +15,29 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+
+_contents: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
 
 
 class _StandIn(ModuleType):
-    """Stands for a module in those that have imported it."""
+    """Stands for a module in those that have imported it, until it is used."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(self._real(), name)
 
     def __dir__(self) -> list[str]:
-        return dir(importlib.import_module(self.__name__))
+        return dir(self._real())
+
+    def _real(self) -> ModuleType:
+        """Import the module, and give it to torch's modules in place of this one."""
+        real = importlib.import_module(self.__name__)
+        for name, module in tuple(sys.modules.items()):
+            if name.startswith("torch.") and isinstance(module, ModuleType):
+                contents = _contents(module)
+                contents.update({each: real for each, value in tuple(contents.items()) if value is self})
+        return real
 
     def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
         return importlib.import_module, (self.__name__,)

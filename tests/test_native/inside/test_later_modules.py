@@ -25,6 +25,8 @@ def at_first():
 
 def used():
     runtime = utils._cuda_bindings_runtime
+    runtime.answer
+    assert utils._cuda_bindings_runtime is sys.modules["cuda.bindings.runtime"] is not runtime
     return [runtime.answer, hasattr(runtime, "absent"), "answer" in dir(runtime), runtime.__name__]
 
 def imported():
