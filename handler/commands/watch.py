@@ -76,7 +76,8 @@ def _pool(pool: HostState) -> list[RenderableType]:
         f"  host {pool['pid']} of TorchServe {pool['frontend_pid']}, up {duration(pool['uptime_s'])}",
     )
     kinds = ", ".join(f"{kind.replace('_', ' ')} {mib(memory.get(kind))}" for kind in _KINDS)
-    parts: list[RenderableType] = [head, Text(f"memory  {mib(memory.get('pss'))} PSS: {kinds}")]
+    trouble = [Text(f"TROUBLE  {pool['trouble']}", style="bold red")] if pool.get("trouble") else []
+    parts: list[RenderableType] = [head, *trouble, Text(f"memory  {mib(memory.get('pss'))} PSS: {kinds}")]
     if stats is None:
         return [*parts, Text("interpreters: starting", style="yellow"), Text()]
     size = len(sharing(stats))

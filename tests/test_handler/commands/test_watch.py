@@ -43,6 +43,11 @@ def test_a_model_that_could_not_be_loaded_is_shown_for_a_while() -> None:
     assert "broken" not in _shown(pool(gone={"broken/1.0": model("broken/1.0")}))
 
 
+def test_trouble_of_a_host_is_shown() -> None:
+    assert "TROUBLE  the disk [b]is full" in _shown({**pool(), "trouble": "the disk [b]is full"})
+    assert "TROUBLE" not in _shown(pool())
+
+
 def test_on_a_terminal_it_is_shown_in_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
