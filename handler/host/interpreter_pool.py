@@ -266,8 +266,15 @@ def _leave(manager: InterpreterManager, model_dir: str) -> None:
 
 
 def _sweep(manager: InterpreterManager) -> None:
-    """Sweep all interpreters that are free; the others sweep at their next call."""
+    """Sweep all interpreters that are free.
+
+    Leased ones sweep at their next call, and parked ones have no models.
+    """
+    entries: Any = manager.stats()["interpreters"]
+    free = [one["interpreter"] for one in entries if one["state"] == "free"]
     for instance in manager.all_instances():
+        if instance.interpreter_id not in free:
+            continue
         with (
             contextlib.suppress(InterpoolError),
             instance.acquire_session(timeout=0.0, call_limit=LOAD_LIMIT_S) as session,

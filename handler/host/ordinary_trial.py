@@ -136,6 +136,8 @@ class Trial:
             logger.info("%s is tried by itself: %s", self._directory, apart)
             self._manager.isolate(self._directory)
             reason, _ = self._load_in_any(tried)
+            if reason:
+                self._manager.forget(self._directory)  # and its interpreter, as stock workers serve it
         took = time.monotonic() - began
         loaded = [] if reason else tried[-1:]
         self._said = [os.fstat(descriptor).st_size for descriptor in self._output]

@@ -30,10 +30,16 @@ from interpool.native.errors import RemoteError
 class _Pool:
     """Two interpreters, in which ``load(number, log)`` is what becomes of a load.
 
-    With ``apart``, the model is to have interpreters of its own for that reason.
+    With ``apart``, the model is to have interpreters of its own for that reason. ``states`` are those of the
+    pool's interpreters.
     """
 
-    def __init__(self, load: Callable[[int, int], str], apart: str = "") -> None:
+    min_size = 2
+
+    def __init__(
+        self, load: Callable[[int, int], str], apart: str = "", states: tuple[str, ...] = ("free", "free")
+    ) -> None:
+        self._states = dict(enumerate(states, 1))
         self._load = load
         self._apart = apart
         self.isolated: list[str] = []
@@ -44,8 +50,11 @@ class _Pool:
     def all_instances(self) -> list[Any]:
         return [
             SimpleNamespace(interpreter_id=n, acquire_session=lambda n=n, **_: self._session(n))
-            for n in (1, 2)
+            for n in self._states
         ]
+
+    def __len__(self) -> int:
+        return len(self._states)
 
     def acquire_session(self, affinity: str, call_limit: float) -> Any:
         assert affinity
@@ -55,8 +64,14 @@ class _Pool:
     def isolate(self, affinity: str) -> None:
         self.isolated.append(affinity)
 
+    def forget(self, affinity: str) -> None:
+        self.isolated.remove(affinity)
+
     def stats(self) -> dict[str, Any]:
-        return {"interpreters": [{"interpreter": number, "owner": None} for number in (1, 2)]}
+        found = [
+            {"interpreter": number, "owner": None, "state": state} for number, state in self._states.items()
+        ]
+        return {"interpreters": found, "failure": "", "growing": False}
 
     @contextmanager
     def _session(self, number: int) -> Iterator[Any]:
@@ -204,6 +219,24 @@ def test_a_model_that_a_neighbour_is_in_the_way_of_is_tried_by_itself(
     assert _try_out(models, worker, pool) == [worker]
     assert models.left_to_stock(str(model), ordinary=True) == ""
     assert pool.isolated == [str(model)]
+    assert pool.loads == [1, 3]
+
+
+def test_a_model_that_cannot_be_loaded_by_itself_either_keeps_no_interpreter(
+    runtime: Path, model: Path, worker: Any
+) -> None:
+    models = _isolation(runtime)
+    pool = _Pool(lambda _number, _log: "the name is taken", apart="its operator")
+    assert _try_out(models, worker, pool) == [worker]
+    assert models.left_to_stock(str(model), ordinary=True).startswith("the name is taken")
+    assert pool.loads == [1, 3]
+    assert pool.isolated == []
+
+
+def test_a_model_is_tried_in_an_interpreter_that_is_free_if_there_is_one(runtime: Path, worker: Any) -> None:
+    models = _isolation(runtime)
+    pool = _Pool(lambda _number, log: _say(log), states=("free", "leased", "free"))
+    assert _try_out(models, worker, pool) == [worker]
     assert pool.loads == [1, 3]
 
 
