@@ -65,6 +65,7 @@ class FairQueue {
 
     // Whether it may have no more, even if others give some back.
     bool is_held_back() const { return running >= share || (own.has_value() && running >= own->have); }
+    bool is_forgotten() const { return forgotten; }
 
    private:
     friend class FairQueue;

@@ -459,7 +459,8 @@ void Pool::release(Interpreter& interpreter, Requests answered) {
     if (slot == nullptr || slot->state != State::kLeased) {
       return;
     }
-    retires = has_lost_owner(*slot);
+    // What a model claims that is gone meanwhile serves no other one either.
+    retires = has_lost_owner(*slot) || (claimant.has_value() && slot->flow->is_forgotten());
     if (!retires) {
       end_lease(*slot, answered);
       slot->state = State::kFree;

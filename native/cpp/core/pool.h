@@ -229,7 +229,8 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     std::map<std::string, Clock::time_point> affinities;  // and when each was last served
     FairQueue::Flow* flow = nullptr;                      // while leased
     std::string model;
-    std::string owner = {};  // empty: all that share
+    std::string owner = {};      // empty: all that share
+    bool was_forgotten = false;  // its owner, while it was leased
     int thread = 0;
     Clock::time_point leased_at;
     bool is_first = false;             // a lease by a flow that it has not served: its model is loaded

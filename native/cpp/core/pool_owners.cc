@@ -37,7 +37,8 @@ void Pool::enlist(Slot& slot, const std::string& owner) {
 
 bool Pool::has_lost_owner(const Slot& slot) const {
   const auto found = queue_.flows().find(slot.owner);
-  return !slot.owner.empty() && (found == queue_.flows().end() || !found->second.own.has_value());
+  return slot.was_forgotten ||
+         (!slot.owner.empty() && (found == queue_.flows().end() || !found->second.own.has_value()));
 }
 
 void Pool::lose(Slot& slot) {
@@ -147,6 +148,8 @@ void Pool::forget(const std::string& affinity, std::optional<int> only) {
       counters_.erase(affinity);
       queue_.forget(affinity);
       for (Slot& slot : slots_) {
+        slot.was_forgotten = slot.was_forgotten ||
+                             (slot.state == State::kLeased && !slot.owner.empty() && slot.owner == affinity);
         if (slot.state == State::kFree && has_lost_owner(slot)) {  // those that are leased: see release()
           lose(slot);
           ended.push_back(slot.interpreter);

@@ -121,6 +121,27 @@ TEST(Pool, RetiresAnOwnInterpreterAfterTheLeaseInWhichItsModelWasForgotten) {
   EXPECT_THROW(pool->acquire("", 0.0, own.id()), InterpreterRetiredError);
 }
 
+TEST(Pool, RetiresItAlsoIfAnotherModelOfThatNameHasItsOwnMeanwhile) {
+  const GrowingPool pool(1);
+  pool->isolate("vandal");
+  Interpreter& own = pool->acquire("vandal", 30.0);
+  pool->forget("vandal");
+  pool->isolate("vandal");
+  pool->release(own);
+  Interpreter& next = pool->acquire("vandal", 30.0);
+  EXPECT_NE(&next, &own);
+  EXPECT_EQ(pool.own(), 1);
+}
+
+TEST(Pool, RetiresWhatAModelClaimsThatWasForgottenMeanwhile) {
+  const GrowingPool pool(1);
+  Interpreter& claimed = pool->acquire("vandal", 0.0);
+  pool->forget("vandal");
+  claim(*pool, claimed, "vandal");
+  EXPECT_EQ(pool.own(), 0);
+  EXPECT_NE(&pool->acquire("", 30.0), &claimed);
+}
+
 TEST(Pool, LetsOthersWaitForNoInterpreterOfAModelsOwn) {
   const GrowingPool pool(1);
   pool->isolate("vandal");
