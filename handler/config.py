@@ -395,17 +395,18 @@ def model_manifest(model_dir: str | Path) -> dict[str, Any]:
         NameRefused: one leads out.
         SettingsError: it cannot be read.
     """
-    path = Path(model_dir) / MANIFEST
+    directory = os.path.realpath(model_dir)  # messages name an owner's folder, not the link to it
+    path = Path(directory) / MANIFEST
     try:
         model = read_json(path)["model"]
     except FileNotFoundError:
-        raise SettingsError(f"{model_dir} holds no {MANIFEST}, so it is no archive of TorchServe's") from None
+        raise SettingsError(f"{directory} holds no {MANIFEST}, so it is no archive of TorchServe's") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{path} is not a TorchServe manifest: {error}") from error
     if not isinstance(model, dict):
         raise SettingsError(f"{path} is not a TorchServe manifest: `model` is {shown(model)}")
     try:
-        require_inside(model, path, model_dir)
+        require_inside(model, path, directory)
     except StructureError as error:
         raise NameRefused(str(error)) from None
     return model
@@ -440,7 +441,7 @@ def startup_timeout(model_dir: str | Path) -> int | None:
 
 def _configuration_file(model_dir: str | Path) -> Path | None:
     name = model_manifest(model_dir).get("configFile")
-    return Path(model_dir) / str(name) if name else None
+    return Path(os.path.realpath(model_dir)) / str(name) if name else None
 
 
 def _read_yaml(file: Path, shown_as: str) -> dict[str, Any]:

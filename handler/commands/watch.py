@@ -14,7 +14,7 @@ from rich.text import Text
 
 from interpool.handler.host.host_state import HostState, interpreters
 from interpool.handler.host.model_status import ModelView, models_of, names_of, why_not_ready
-from interpool.handler.host.status import describe_pool, mib, missing, sharing, unanswered
+from interpool.handler.host.status import describe_pool, mib, missing, sharing, unanswered, whose
 
 _KINDS = ("anonymous", "file", "shared_memory", "swap")
 _STYLES = {"free": "green", "leased": "yellow", "parked": "dim", "retired": "red"}
@@ -73,7 +73,7 @@ def _pool(pool: HostState) -> list[RenderableType]:
     head = Text.assemble(
         ("pool ", "bold"),
         (str(pool["pool"]), "bold cyan"),
-        f"  host {pool['pid']} of TorchServe {pool['frontend_pid']}, up {duration(pool['uptime_s'])}",
+        f"  host {pool['pid']} {whose(pool)}, up {duration(pool['uptime_s'])}",
     )
     kinds = ", ".join(f"{kind.replace('_', ' ')} {mib(memory.get(kind))}" for kind in _KINDS)
     trouble = [Text(f"TROUBLE  {pool['trouble']}", style="bold red")] if pool.get("trouble") else []

@@ -75,7 +75,9 @@ class Address:
         """
         if self.path:
             with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode) and _is_left(self.path):
+                if not stat.S_ISSOCK(os.stat(self.path, follow_symlinks=False).st_mode):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
+                if _is_left(self.path):
                     os.unlink(self.path)
             return [_bound(socket.AF_UNIX, self.path)]
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

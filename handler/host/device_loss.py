@@ -34,7 +34,7 @@ class DeviceLoss:
         served = ""
         if not (self.isolation.is_own or self._since):
             self.isolation.give_own_process(worker.registration.model_dir)
-            served = f". {worker.model} is served by a process of its own from now on"
+            served = f". {worker.model} is served by a process of its own until the server ends"
         logger.error("a call of %s failed: %s%s", worker.model, reason, served)
         worker.tell(f"interpool: {reason}{served}\n")
         self._since = self._since or time.monotonic()

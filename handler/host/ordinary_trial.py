@@ -97,6 +97,7 @@ class Trial:
         self._token = token.as_text()
         self._said = [0, 0]
         self._limit_s = first.load_limit_s
+        self._own_state = first.own_state
         self._directory = first.registration.model_dir
         self._thread = threading.Thread(target=self._run, name="trial", daemon=True)
         self._thread.start()
@@ -155,8 +156,10 @@ class Trial:
                 if reason:
                     reason += " (in a second interpreter of the process)"
                 break
-        for instance in self._manager.all_instances() if reason else ():
-            if instance.interpreter_id in loaded:  # the others may serve or load another model by now
+        # The thread of a worker with a state of its own loads the model: what it sets there is that thread's.
+        dropped = tried if self._own_state and not reason else loaded if reason else []
+        for instance in self._manager.all_instances() if dropped else ():
+            if instance.interpreter_id in dropped:  # the others may serve or load another model by now
                 with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:
                     session.global_(SERVICE_MODULE, "drop")(self._directory, True)
         return reason

@@ -75,10 +75,11 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], 
     """
     pools: list[HostState] = []
     silent: list[str] = []
-    # Another user may have made it in a directory for all, with hosts that state what that user likes.
-    if base.is_dir() and base.stat().st_uid == os.getuid():
+    if base.is_dir():
         for directory in sorted(base.iterdir()):
             try:
+                if directory.stat().st_uid != os.getuid():
+                    continue  # in a directory for all, another user's host states what that user likes
                 pool = json.loads(control.ask(directory))
                 if stacks:
                     pool["stacks"] = control.ask(directory, control.STACKS_REQUEST, timeout_s=10.0).decode()
@@ -97,12 +98,16 @@ def unanswered(silent: list[str]) -> str:
     return "\n  ".join(["a pool host is running and does not answer, in", *silent])
 
 
+def whose(pool: HostState) -> str:
+    """Whose host a pool has, for people."""
+    alone = pool["pid"] == pool["frontend_pid"]
+    return "without TorchServe" if alone else f"of TorchServe {pool['frontend_pid']}"
+
+
 def describe_pool(pool: HostState) -> str:
     """A pool's state for people."""
     memory, workers = pool["memory"], pool["workers"]
-    alone = pool["pid"] == pool["frontend_pid"]
-    whose = "without TorchServe" if alone else f"of TorchServe {pool['frontend_pid']}"
-    who = f"host process {pool['pid']} {whose}"
+    who = f"host process {pool['pid']} {whose(pool)}"
     lines = [
         f"pool {pool['pool']!r}: {who}, up {pool['uptime_s']:.0f} s",
         f"  interpreters: {_interpreters(pool['interpreters'])}",

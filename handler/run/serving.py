@@ -191,6 +191,7 @@ class Serving:
         Raises:
             ServeError: an archive cannot be served, or the host cannot start; the message says why.
         """
+        self.models.has_failed = False
         async with contextlib.AsyncExitStack() as stack:
             archives = []
             for name, path in self._archives.items():

@@ -40,7 +40,7 @@ def test_the_host_leaves_after_the_answer_and_the_next_serves_the_other_models(
     assert len(own) == 1, (server.pools(), server.host_log()[-4000:])
     (apart,) = own
     assert apart.startswith("own-")
-    assert "is served by a process of its own from now on" in server.host_log()
+    assert "is served by a process of its own until the server ends" in server.host_log()
     again = server.predict("table", 4)
     assert again.status == 503
     wait_for(lambda: _pids(server).get(apart) not in (after[apart], None), "the next process of its own")

@@ -280,7 +280,12 @@ bool Pool::add_one(std::unique_lock<std::mutex>& lock, const std::string& owner)
     }
     started_.wait_until(lock, until);  // it is there sooner than another one
   }
-  if (closed_ || !may_start()) {
+  if (closed_) {
+    return false;
+  }
+  if (!may_start()) {
+    wake_all();  // those who have waited for what is being parked for too long
+    started_.notify_all();
     return false;
   }
   ++growing_;

@@ -109,6 +109,9 @@ void FairQueue::stop_waiting(Waiter& waiter) {
   --size_;
   if (flow.waiters.empty()) {
     std::erase(waiting_, &flow);
+    if (flow.forgotten && flow.running == 0) {
+      flows_.erase(flows_.find(flow.name));
+    }
   }
 }
 

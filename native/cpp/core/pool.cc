@@ -443,8 +443,9 @@ Interpreter& Pool::lease(const std::string& affinity, std::optional<double> time
       throw;
     }
     if (timeout.value_or(kForever) < kForever && Clock::now() >= deadline) {
-      queue_.stop_waiting(waiter);
-      throw LeaseTimeoutError(why_none(flow, only, *timeout));
+      const std::string why = why_none(flow, only, *timeout);
+      queue_.stop_waiting(waiter);  // which may drop the flow
+      throw LeaseTimeoutError(why);
     }
   }
   return *static_cast<Slot*>(waiter.granted)->interpreter;

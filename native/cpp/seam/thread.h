@@ -110,8 +110,8 @@ inline void start_model_thread(std::function<void()> work, Directory directory =
     pthread_attr_destroy(&attributes);
     return failure;
   };
-  ThreadStarter& starter = ThreadStarter::of_process();
-  if (const int failure = is_models_thread ? starter.run(create) : create(); failure != 0) {
+  ThreadStarter* const starter = directory == Directory::kOwn ? &ThreadStarter::of_process() : nullptr;
+  if (const int failure = is_models_thread ? starter->run(create) : create(); failure != 0) {
     throw std::system_error(failure, std::generic_category(), "a thread cannot be started");
   }
   static_cast<void>(owned.release());

@@ -99,6 +99,7 @@ class _Worker:
         self.channel = None
         self.registration = SimpleNamespace(model_dir=str(model_dir))
         self.load_limit_s = 120.0
+        self.own_state = False
 
     def token(self) -> WorkerToken:
         return token()
@@ -238,6 +239,13 @@ def test_a_model_is_tried_in_an_interpreter_that_is_free_if_there_is_one(runtime
     pool = _Pool(lambda _number, log: _say(log), states=("free", "leased", "free"))
     assert _try_out(models, worker, pool) == [worker]
     assert pool.loads == [1, 3]
+
+
+def test_a_worker_with_a_state_of_its_own_loads_the_model_itself(runtime: Path, worker: Any) -> None:
+    worker.own_state = True
+    pool = _Pool(lambda _number, log: _say(log))
+    assert _try_out(_isolation(runtime), worker, pool) == [worker]
+    assert pool.forgotten == [1, 2]
 
 
 @pytest.mark.parametrize("failing", [1, 2])

@@ -172,6 +172,16 @@ TEST(FairQueue, DropsAFlowThatWasForgottenWhileItRanUnlessItIsUsedAgain) {
   }
 }
 
+TEST(FairQueue, DropsAFlowThatWasForgottenWhileItWaited) {
+  FairQueue queue;
+  FairQueue::Waiter waiter{queue.flow("model"), {}, 0, Clock::now()};
+  queue.wait(waiter, 1.0);
+  queue.forget("model");
+  EXPECT_EQ(queue.flows().count("model"), 1U);
+  queue.stop_waiting(waiter);
+  EXPECT_EQ(queue.flows().count("model"), 0U);
+}
+
 TEST(FairQueue, ForgetsFlowsOfWhichThereIsNothingToSay) {
   FairQueue queue;
   for (int i = 0; i < 5000; ++i) {
