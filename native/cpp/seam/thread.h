@@ -110,8 +110,11 @@ inline void start_model_thread(std::function<void()> work, Directory directory =
     pthread_attr_destroy(&attributes);
     return failure;
   };
-  ThreadStarter* const starter = directory == Directory::kOwn ? &ThreadStarter::of_process() : nullptr;
-  if (const int failure = is_models_thread ? starter->run(create) : create(); failure != 0) {
+  if (directory == Directory::kOwn) {
+    ThreadStarter::of_process();  // it has to be there before the first model's thread
+  }
+  const int failure = is_models_thread ? ThreadStarter::of_process().run(create) : create();
+  if (failure != 0) {
     throw std::system_error(failure, std::generic_category(), "a thread cannot be started");
   }
   static_cast<void>(owned.release());
