@@ -50,7 +50,7 @@ from weakref import WeakSet
 
 import _interpool
 from interpool.native.inside import exits, lean_imports, operators, owners
-from interpool.native.upstream.cpython_private import attributes_of, forget_source_lines
+from interpool.native.upstream.cpython_private import attributes_of, forget_source_lines, is_importing
 from interpool.native.upstream.torch_private import MANGLED
 
 if TYPE_CHECKING:
@@ -423,7 +423,7 @@ def _spec(module: object) -> ModuleSpec | None:
 
 def _unfinished(modules: Mapping[str, ModuleType]) -> set[str]:
     """Return the names of modules that a thread is importing at present, and of their submodules."""
-    found = [name for name, module in modules.items() if getattr(_spec(module), "_initializing", False)]
+    found = [name for name, module in modules.items() if is_importing(_spec(module))]
     return {name for name in modules if any(f"{name}.".startswith(f"{one}.") for one in found)}
 
 

@@ -88,7 +88,7 @@ NAMES = (
         "_frozen_importlib:_is_initializing"
         if sys.version_info >= (3, 15)
         else "_frozen_importlib:_find_and_load",
-        "inside/lean_imports.py: reads a module's spec, and whether it is being imported",
+        "inside/lean_imports.py, inside/module_scope.py: a module's spec, and whether it is being imported",
         mentions=("__spec__", "_initializing"),
     ),
     PrivateName("_imp:create_dynamic", "inside/loader.py: loads an extension module"),
@@ -240,6 +240,11 @@ def keep_name_flags(file: ZipFile) -> None:
 
     for info in file.infolist():
         info.__class__ = AsRead
+
+
+def is_importing(spec: object) -> bool:
+    """Whether a thread is importing the module of this spec."""
+    return bool(getattr(spec, "_initializing", False))
 
 
 def forget_source_lines(prefixes: tuple[str, ...]) -> None:
