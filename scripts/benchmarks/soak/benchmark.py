@@ -45,8 +45,8 @@ LATENCY_LIMIT = 0.2
 RISES = {"memory_mb": 16.0, "private_mb": 16.0, "descriptors": 4.0, "mappings": 20.0, "threads": 2.0}
 JUDGED = (*LIMITS, "p50_ms")
 LEAST_SAMPLES = 8
-# TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one. And
-# it changes its tables of models while another thread of its own reads them.
+# TorchServe fails a worker's jobs when its model is unregistered, whose thread may just have answered one.
+# And it changes its tables of models while another thread of its own reads them.
 TORCHSERVES_RACES = ("Job.isControlCmd()", "ConcurrentModificationException")
 TRIES = 5
 FORGOTTEN_S = 10.0  # a younger worker may be one that starts or ends
