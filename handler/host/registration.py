@@ -95,6 +95,9 @@ class Registrar:
         if len(descriptors) != 2:
             lacks = self.limits.refusal(self.workers.unserved)
             raise WorkerRefused(lacks or "the worker passed no log descriptors")
+        if registration.beside and not self.workers.has(registration.beside, model_dir):
+            self._turn_away(peer, "gone")
+            return
         if not os.path.isdir(model_dir):
             raise WorkerRefused(f"the model's directory {model_dir} is gone: was it unregistered?")
         if self.awaits_first_ahead and not was_started_like(registration.pid):
@@ -110,9 +113,6 @@ class Registrar:
                 self.ends.end(other, End.REPLACED)
         if reason := self.limits.refusal(self.workers.unserved) or self.isolation.parked(model_dir):
             raise WorkerRefused(reason)
-        if registration.beside and not self.workers.has_pid(registration.beside):
-            self._turn_away(peer, "gone")
-            return
         # TorchServe's own worker cannot serve a model that is refused either: the model's load answers why.
         ordinary = not (shim.is_hermetic(model_dir) or is_refused(model_dir))
         if elsewhere := self.isolation.elsewhere(model_dir, ordinary=ordinary):

@@ -48,9 +48,12 @@ class WorkerSet:
         """The workers of the shim with this process id, whether registered, ending or lost."""
         return [worker for worker in self.all() if worker.registration.pid == pid]
 
-    def has_pid(self, pid: int) -> bool:
-        """Whether a worker of the shim with this process id is registered."""
-        return any(worker.registration.pid == pid for worker in self._registered.values())
+    def has(self, pid: int, model_dir: str) -> bool:
+        """Whether a worker of the shim with this process id is registered for the model in this directory."""
+        return any(
+            (worker.registration.pid, worker.registration.model_dir) == (pid, model_dir)
+            for worker in self._registered.values()
+        )
 
     @property
     def unserved(self) -> int:

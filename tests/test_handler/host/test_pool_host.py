@@ -298,8 +298,10 @@ def test_a_model_that_is_gone_is_refused_and_ends_its_workers(
     wait_for(lambda: _Pool.forgotten == [str(model)], "the model to be forgotten")
     late = Shim(runtime, f"unix:{path}", model)
     assert "is gone: was it unregistered?" in late.answer()
-    worker.close()
-    late.close()
+    beside = Shim(runtime, f"unix:{path}", model, pid=str(FIRST_NUMBER), beside=str(os.getpid()))
+    assert beside.answer() == "gone"  # so it does not try again
+    for thing in (worker, late, beside):
+        thing.close()
 
 
 @pytest.mark.long
