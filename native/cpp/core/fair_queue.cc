@@ -43,8 +43,12 @@ void FairQueue::forget(const std::string& name) {
   found->second.share = SIZE_MAX;
   found->second.own.reset();
   found->second.forgotten = true;
-  if (found->second.running == 0 && found->second.waiters.empty()) {
-    flows_.erase(found);
+  drop_if_forgotten(found->second);
+}
+
+void FairQueue::drop_if_forgotten(const Flow& flow) {
+  if (flow.forgotten && flow.running == 0 && flow.waiters.empty()) {
+    flows_.erase(flows_.find(flow.name));
   }
 }
 
@@ -109,9 +113,7 @@ void FairQueue::stop_waiting(Waiter& waiter) {
   --size_;
   if (flow.waiters.empty()) {
     std::erase(waiting_, &flow);
-    if (flow.forgotten && flow.running == 0) {
-      flows_.erase(flows_.find(flow.name));
-    }
+    drop_if_forgotten(flow);
   }
 }
 
@@ -139,9 +141,7 @@ void FairQueue::end(Flow& flow, double began, double now) {
   if (flow.running == 0) {
     std::erase(running_, &flow);
     flow.behind = flow.tag <= virtual_time(flow, now) + kSlack;
-    if (flow.forgotten && flow.waiters.empty()) {
-      flows_.erase(flows_.find(flow.name));
-    }
+    drop_if_forgotten(flow);
   }
 }
 

@@ -103,6 +103,7 @@ class FairQueue {
   double tag_of(const Flow& flow, double now) const;
   double virtual_time(const Flow& except, double now) const;
   void enter(Flow& flow, double now);
+  void drop_if_forgotten(const Flow& flow);  // which is not used after this
   void purge();
 
   std::map<std::string, Flow> flows_;
