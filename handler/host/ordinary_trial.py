@@ -156,10 +156,12 @@ class Trial:
                 if reason:
                     reason += " (in a second interpreter of the process)"
                 break
-        # The thread of a worker with a state of its own loads the model: what it sets there is that thread's.
-        dropped = tried if self._own_state and not reason else loaded if reason else []
-        for instance in self._manager.all_instances() if dropped else ():
-            if instance.interpreter_id in dropped:  # the others may serve or load another model by now
+        unwanted = loaded
+        if not reason:
+            # The thread of a worker with a state of its own loads the model: what it sets is that thread's.
+            unwanted = tried if self._own_state else []
+        for instance in self._manager.all_instances():
+            if instance.interpreter_id in unwanted:  # the others may serve or load another model by now
                 with instance.acquire_session(call_limit=LOAD_LIMIT_S) as session:
                     session.global_(SERVICE_MODULE, "drop")(self._directory, True)
         return reason

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interpool.handler.frontend import shim
+from interpool.handler.frontend.held import owned
 from interpool.handler.host import control
 from interpool.handler.host.host_state import HostState, interpreters
 
@@ -75,21 +75,19 @@ def ask_hosts_below(base: Path, stacks: bool = False) -> tuple[list[HostState], 
     """
     pools: list[HostState] = []
     silent: list[str] = []
-    if base.is_dir():
-        for directory in sorted(base.iterdir()):
-            try:
-                if directory.stat().st_uid != os.getuid():
-                    continue  # in a directory for all, another user's host states what that user likes
-                pool = json.loads(control.ask(directory))
-                if stacks:
-                    pool["stacks"] = control.ask(directory, control.STACKS_REQUEST, timeout_s=10.0).decode()
-                pools.append(pool)
-            except TimeoutError:
-                silent.append(f"{directory}: no answer in time; its log says what it does")
-            except control.TurnedAway as reason:
-                silent.append(f"{directory}: {reason}")
-            except (OSError, ValueError):
-                continue  # a directory without a host: it is new, or a crash has left it
+    # In a directory for all, another user's host states what that user likes.
+    for directory in sorted(owned(base, "")):
+        try:
+            pool = json.loads(control.ask(directory))
+            if stacks:
+                pool["stacks"] = control.ask(directory, control.STACKS_REQUEST, timeout_s=10.0).decode()
+            pools.append(pool)
+        except TimeoutError:
+            silent.append(f"{directory}: no answer in time; its log says what it does")
+        except control.TurnedAway as reason:
+            silent.append(f"{directory}: {reason}")
+        except (OSError, ValueError):
+            continue  # a directory without a host: it is new, or a crash has left it
     return pools, silent
 
 

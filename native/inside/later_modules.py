@@ -14,11 +14,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from interpool.native.upstream.cpython_private import attributes_of
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-
-_contents: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)["__dict__"].__get__
+    from collections.abc import Iterable, Sequence
 
 
 class _StandIn(ModuleType):
@@ -34,8 +33,8 @@ class _StandIn(ModuleType):
         """Import the module, and give it to torch's modules in place of this one."""
         real = importlib.import_module(self.__name__)
         for name, module in tuple(sys.modules.items()):
-            if name.startswith("torch.") and isinstance(module, ModuleType):
-                contents = _contents(module)
+            if name.startswith("torch."):
+                contents = attributes_of(module)
                 contents.update({each: real for each, value in tuple(contents.items()) if value is self})
         return real
 
@@ -67,7 +66,7 @@ class LaterModules:
             parent, _, last = module.__name__.rpartition(".")
             if sys.modules.get(module.__name__) is module:
                 del sys.modules[module.__name__]
-            if vars(sys.modules.get(parent, self)).get(last) is module:
+            if attributes_of(sys.modules.get(parent)).get(last) is module:
                 delattr(sys.modules[parent], last)
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: object = None) -> ModuleSpec | None:
