@@ -46,8 +46,11 @@ def _found(directory: str) -> Iterator[str]:
 
     The interpreter's own list of threads has those, too, that no ``threading.Thread`` started.
     """
+    frames = sys._current_frames()
+    if len(frames) == 1:
+        return  # the calling thread's
     known = {thread.ident: thread for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
+    for ident, frame in frames.items():
         if ident == threading.get_ident() or waits_for_work(frame) or _is_of_library(frame):
             continue
         thread = known.get(ident)

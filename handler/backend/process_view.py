@@ -287,7 +287,7 @@ class ProcessView:
             _undo_changes_of_neighbours()
             _initial = found = tuple(kept.get() for kept in _KEPT)
             import_reads.note_reads(environ_data().copy())
-        self._exchange(self._state or _initial)
+        _exchange(found, self._state or _initial)
         if not self._state:
             random_state.seed()
         for changes in self._changes:
@@ -302,9 +302,11 @@ class ProcessView:
         if self.modules is None:
             self._path = module_scope.replace_path(_initial_path)
 
-    @staticmethod
-    def _exchange(state: Sequence[Any]) -> None:
-        for kept, value in zip(_KEPT, state, strict=True):
+
+def _exchange(present: Sequence[Any], state: Sequence[Any]) -> None:
+    """Put a state in place. Most of it is what is there: models change little."""
+    for kept, now, value in zip(_KEPT, present, state, strict=True):
+        if value is not now:
             kept.put(value)
 
 
@@ -333,5 +335,5 @@ def take_out() -> None:
     _current._take_back()
     module_scope.enter(None)
     _current._state = found
-    _current._exchange(_initial)
+    _exchange(found, _initial)
     _current = None

@@ -315,8 +315,9 @@ def replace_path(path: Sequence[str]) -> list[str]:
         The contents before.
     """
     before = sys.path[:]
-    vendored = [entry for entry in before if _is_vendored(entry) and entry not in path]
-    sys.path[:] = [*path, *vendored]
+    if before != path:
+        vendored = [entry for entry in before if entry not in path and _is_vendored(entry)]
+        sys.path[:] = [*path, *vendored]
     return before
 
 

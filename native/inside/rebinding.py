@@ -184,8 +184,12 @@ class Neighbourhood:
 
     def _removed_modules(self) -> list[str]:
         """Return the required modules that are missing from ``sys.modules``."""
-        needed = self._modules.keys() & set(_NEEDED)
-        gone = sorted(needed - sys.modules.keys() - self._gone)
+        # By name: the difference of the sets would touch every module's name with each request.
+        gone = [
+            name
+            for name in _NEEDED
+            if name not in sys.modules and name in self._modules and name not in self._gone
+        ]
         self._gone.update(gone)
         return [f"sys.modules[{name!r}]" for name in gone]
 
@@ -265,7 +269,7 @@ _SETTINGS = {("torch", "Storage")}  # torch.set_default_dtype sets it, per model
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only such classes let a model replace their methods
 _WORDS = re.compile(r"\w+")
 _PACKAGED = "<torch_package"  # prefix of modules in archives
-_NEEDED = ("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS)
+_NEEDED = sorted(("builtins", "sys", "torch", "ts", "numpy", "json", "logging", "os", "threading", _OURS))
 
 
 def _is_compiled_by_itself(function: FunctionType) -> bool:

@@ -14,9 +14,9 @@
 //   starts there: time that it did not use is not saved.
 // - Next is the flow with the smallest tag among those that wait and may have one more.
 //
-// So a flow that waits is passed at most once by each other flow that has had no more than itself, unless
-// the pool defers its load (Pool::is_load_deferred). No flow waits for ever. Leases are not preempted: see
-// Pool on the reserve.
+// So a flow that waits is passed at most once by each other flow that has had no more than itself. There are
+// two exceptions: the pool defers its load (Pool::is_load_deferred), and another one's turn goes on
+// (Pool::next_turn). No flow waits for ever. Leases are not preempted: see Pool on the reserve.
 #pragma once
 
 #include <chrono>

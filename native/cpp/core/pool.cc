@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <tuple>
 #include <utility>
 
 #include "../seam/reported.h"
@@ -19,6 +20,8 @@ constexpr std::chrono::milliseconds kLook{50};  // between two looks of a Watche
 // the last one, and the most. The call may have been what took long.
 constexpr int kLoadPause = 3;
 constexpr Clock::duration kLongestLoadPause = std::chrono::seconds(2);
+// See Pool::next_turn(). About what exchanging models costs, several times.
+constexpr Clock::duration kTurn = std::chrono::milliseconds(2);
 
 thread_local WatchedWait* watched = nullptr;
 
@@ -104,6 +107,11 @@ bool Pool::may_have_more(const Flow& flow) const {
 Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred) {
   Slot* best = nullptr;
   Slot* known = nullptr;  // that has served the flow
+  const auto nearness = [&, now = Clock::now()](const Slot& one) {
+    const bool is_in_place = one.model == flow.name;
+    const auto unused = is_in_place ? Clock::duration::zero() : now - one.leased_at;
+    return std::make_tuple(is_in_place, one.thread == preferred, unused);
+  };
   for (Slot& slot : slots_) {
     if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
         !slot.parking.has_value()) {
@@ -114,10 +122,7 @@ Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, std::opti
       continue;
     }
     if (flow.name.empty() || slot.affinities.count(flow.name) != 0) {
-      if (slot.thread == preferred) {
-        return &slot;
-      }
-      if (known == nullptr) {
+      if (known == nullptr || nearness(slot) > nearness(*known)) {
         known = &slot;
       }
       continue;
@@ -140,10 +145,13 @@ Pool::Slot* Pool::slot_of(const Interpreter& interpreter) {
 
 void Pool::take(Slot& slot, Flow& flow, int thread, double waited) {
   slot.state = State::kLeased;
-  slot.model = flow.name;
   ++slot.leases;
   slot.thread = thread;
   slot.leased_at = Clock::now();
+  if (slot.model != flow.name) {
+    slot.model = flow.name;
+    slot.turn_at = slot.leased_at;
+  }
   slot.flow = &flow;
   slot.is_first = false;
   if (!flow.name.empty()) {
@@ -199,8 +207,26 @@ bool Pool::is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_poin
              [&](const Slot& one) { return is_active(one) && one.affinities.count(flow.name) != 0; });
 }
 
+Pool::Turn Pool::turn_that_goes_on(Clock::time_point now) {
+  for (Slot& slot : slots_) {
+    if (slot.state != State::kFree || slot.model.empty() || now - slot.turn_at >= kTurn) {
+      continue;
+    }
+    for (Flow* flow : queue_.waiting()) {
+      Waiter* const first = flow->waiters.front();
+      if (flow->name == slot.model && may_take(slot, *flow, first->only) && may_have_more(*flow)) {
+        return {first, &slot};
+      }
+    }
+  }
+  return {};
+}
+
 Pool::Turn Pool::next_turn(Clock::time_point now, bool loads_all) {
-  Turn turn;
+  Turn turn = turn_that_goes_on(now);
+  if (turn.waiter != nullptr) {
+    return turn;
+  }
   queue_.next(seconds_of(now), [&](const Flow& flow) {
     for (Waiter* waiter : flow.waiters) {
       Slot* const slot = free_slot_for(*waiter);

@@ -233,6 +233,7 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     bool was_forgotten = false;  // its owner, while it was leased
     int thread = 0;
     Clock::time_point leased_at;
+    Clock::time_point turn_at{};       // since then it has served `model` only
     bool is_first = false;             // a lease by a flow that it has not served: its model is loaded
     Clock::time_point next_load_at{};  // see is_load_deferred()
     std::weak_ptr<Leaseholder> holder;
@@ -286,7 +287,9 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
   bool may_take(const Slot& slot, const Flow& flow, std::optional<int> only) const;
   // May this flow have one more, as far as its share and the reserve go?
   bool may_have_more(const Flow& flow) const;
-  // Of those that have served the flow, the one that the `preferred` thread leased last comes first.
+  // Of those that have served the flow, first one that has served no other since: no models are exchanged
+  // there. Then one that the `preferred` thread leased last. Then the one that was leased longest ago, so
+  // that the models of others stay in place.
   Slot* free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred = std::nullopt);
   // Whose turn it is, and where. Without a waiter, none can be served.
   struct Turn {
@@ -294,7 +297,10 @@ class INTERPOOL_PUBLIC Pool : public std::enable_shared_from_this<Pool> {
     Slot* slot = nullptr;
     bool is_any_deferred = false;  // could have been served, but for is_load_deferred()
   };
+  // First a flow that an interpreter has begun to serve less than kTurn ago: exchanging models costs as much
+  // as a short call. What it had beyond its fair part then, its tag makes up for.
   Turn next_turn(Clock::time_point now, bool loads_all);
+  Turn turn_that_goes_on(Clock::time_point now);
   // Should this interpreter first serve those whose models it has? It has just loaded one, and another one
   // has this flow's. So a new interpreter helps from its first load on, and not only when it has loaded all.
   bool is_load_deferred(const Slot& slot, const Flow& flow, Clock::time_point now) const;

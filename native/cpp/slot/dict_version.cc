@@ -8,13 +8,9 @@ namespace interpool {
 
 #if PY_VERSION_HEX < 0x030E0000
 
-DictVersion::DictVersion(Ref dict) : dict_(std::move(dict)) {}
+DictVersion::DictVersion(Ref dict) : dict_(std::move(dict)), number_(version_of_dict(dict_.get())) {}
 
 DictVersion::~DictVersion() = default;
-
-uint64_t DictVersion::now() const {
-  return version_of_dict(dict_.get());
-}
 
 #else
 
@@ -55,11 +51,11 @@ DictVersion::DictVersion(Ref dict) : dict_(std::move(dict)) {
   done(PyDict_Watch(watcher(), dict_.get()));
   Changes& own = changes()[dict_.get()];
   ++own.users;
-  changes_ = &own.count;
+  number_ = &own.count;
 }
 
 DictVersion::~DictVersion() {
-  if (changes_ == nullptr) {
+  if (number_ == nullptr) {
     return;
   }
   const auto found = changes().find(dict_.get());
@@ -69,10 +65,6 @@ DictVersion::~DictVersion() {
       PyErr_WriteUnraisable(dict_.get());
     }
   }
-}
-
-uint64_t DictVersion::now() const {
-  return *changes_;
 }
 
 #endif

@@ -15,19 +15,19 @@ class DictVersion {
   explicit DictVersion(Ref dict);
   ~DictVersion();
   DictVersion(DictVersion&& other) noexcept
-      : dict_(std::move(other.dict_)), changes_(std::exchange(other.changes_, nullptr)) {}
+      : dict_(std::move(other.dict_)), number_(std::exchange(other.number_, nullptr)) {}
   DictVersion& operator=(DictVersion&&) = delete;
   DictVersion(const DictVersion&) = delete;
   DictVersion& operator=(const DictVersion&) = delete;
 
   PyObject* dict() const { return dict_.get(); }
 
-  // A number that the dictionary never has again once it has changed.
-  uint64_t now() const;
+  // Where a number is that the dictionary never has again once it has changed; as long as this object is.
+  const uint64_t* number() const { return number_; }
 
  private:
   Ref dict_;
-  const uint64_t* changes_ = nullptr;  // counted here, if CPython numbers no states
+  const uint64_t* number_ = nullptr;
 };
 
 }  // namespace interpool

@@ -16,13 +16,22 @@ struct Binding {
   Ref value;
 };
 
+struct Version {
+  const uint64_t* now;
+  uint64_t seen;
+};
+
 struct Watched {
   DictVersion version;
-  uint64_t seen;
   std::vector<Binding> bindings;
 };
 
-using Watch = std::vector<Watched>;
+// Thousands of dictionaries are asked before each request of another model. So their versions lie by
+// themselves: what is read between two requests should stay in the core's caches.
+struct Watch {
+  std::vector<Version> versions;
+  std::vector<Watched> dicts;  // in the same order
+};
 
 // Functions, classes, and what C code provides; no instance, which may be a state that changes.
 bool is_code(PyObject* value) {
@@ -51,8 +60,8 @@ PyObject* watch_dicts(PyObject*, PyObject* args) {
       return nullptr;
     }
     DictVersion version{borrow(dict)};
-    const uint64_t seen = version.now();
-    Watched& watched = watch->emplace_back(Watched{std::move(version), seen, {}});
+    watch->versions.push_back({version.number(), *version.number()});
+    Watched& watched = watch->dicts.emplace_back(Watched{std::move(version), {}});
     PyObject *name = nullptr, *value = nullptr;
     Py_ssize_t position = 0;
     while (values != 0 && PyDict_Next(dict, &position, &name, &value) != 0) {
@@ -80,20 +89,21 @@ PyObject* changed_dicts(PyObject*, PyObject* args) {
     return nullptr;
   }
   Ref changed = steal(PyList_New(0));
-  for (size_t i = 0; changed && i < watch->size(); ++i) {
-    Watched& watched = (*watch)[i];
-    const uint64_t version = watched.version.now();
-    if (version == watched.seen) {
+  for (size_t i = 0; changed && i < watch->versions.size(); ++i) {
+    Version& version = watch->versions[i];
+    const uint64_t now = *version.now;
+    if (now == version.seen) {
       continue;
     }
+    Watched& watched = watch->dicts[i];
     if (peeks == 0) {
-      watched.seen = version;
+      version.seen = now;
     }
     const Ref names = steal(PyList_New(0));
     for (auto binding = watched.bindings.begin(); names && binding != watched.bindings.end();) {
       // Borrowed, and looked at no more.
-      PyObject* const now = PyDict_GetItemWithError(watched.version.dict(), binding->name.get());
-      if (now == binding->value.get()) {
+      PyObject* const value = PyDict_GetItemWithError(watched.version.dict(), binding->name.get());
+      if (value == binding->value.get()) {
         ++binding;
         continue;
       }

@@ -23,12 +23,12 @@ inline unsigned version_of(PyTypeObject* type) {
 }
 
 #if PY_VERSION_HEX < 0x030E0000
-// A number that a dictionary never has again once it has changed. Deprecated from CPython 3.12 on, and gone
-// in 3.14: slot/dict_version.cc has a watcher of dictionaries say it.
-inline uint64_t version_of_dict(PyObject* dict) {
+// Where the number is that a dictionary never has again once it has changed. Deprecated from CPython 3.12 on,
+// and gone in 3.14: slot/dict_version.cc has a watcher of dictionaries say it.
+inline const uint64_t* version_of_dict(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 #pragma GCC diagnostic pop
 }
 #endif

@@ -249,6 +249,88 @@ size_t having(const Lessees& all) {
       std::count_if(all.begin(), all.end(), [](const auto& one) { return one->has_one(); }));
 }
 
+// Notes the lease that it gets.
+class Listener final : public LeaseListener {
+ public:
+  void leased(Interpreter* interpreter) noexcept override { heard_ = interpreter; }
+  Interpreter* heard() const { return heard_; }
+
+ private:
+  std::atomic<Interpreter*> heard_{nullptr};
+};
+
+std::shared_ptr<Listener> waiting_for(Pool& pool, const std::string& model) {
+  auto listener = std::make_shared<Listener>();
+  EXPECT_TRUE(pool.acquire_for(model, listener));
+  return listener;
+}
+
+TEST(Fairness, AModelKeepsAnInterpreterForAMomentBeforeAnotherOneIsPutInPlace) {
+  Fakes fakes(1);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  pool->release(pool->acquire("other", 0.0));
+  bool in_time = false;
+  while (!in_time) {  // unless this thread was kept from its core
+    const auto began = Clock::now();
+    Interpreter& only = pool->acquire("model", 0.0);
+    const auto other = waiting_for(*pool, "other");
+    const auto next = waiting_for(*pool, "model");
+    pool->release(only);
+    in_time = Clock::now() - began < 2ms;
+    if (in_time) {
+      EXPECT_EQ(next->heard(), &only);
+      EXPECT_EQ(other->heard(), nullptr);
+    }
+    pool->release(only);
+    pool->release(only);
+    EXPECT_EQ(pool->waiting(), 0U);
+    pool->release(pool->acquire("other", 0.0));
+  }
+}
+
+TEST(Fairness, AModelsTurnEndsHoweverManyOfItsCallersWait) {
+  Fakes fakes(1);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  Interpreter& only = pool->acquire("model", 0.0);
+  const auto other = waiting_for(*pool, "other");
+  std::vector<std::shared_ptr<Listener>> more;
+  for (int i = 0; i < 100; ++i) more.push_back(waiting_for(*pool, "model"));
+  const auto began = Clock::now();
+  size_t served = 0;
+  while (other->heard() == nullptr && served < more.size()) {
+    std::this_thread::sleep_for(300us);
+    pool->release(only);
+    ++served;
+  }
+  EXPECT_EQ(other->heard(), &only);
+  EXPECT_LT(served, 20U);
+  EXPECT_LT(Clock::now() - began, 1s);
+  while (pool->waiting() > 0) pool->release(only);
+  pool->release(only);
+}
+
+TEST(Fairness, EachOfAFewModelsKeepsToAnInterpreter) {
+  Fakes fakes(2);
+  const auto pool = std::make_shared<Pool>(fakes.all());
+  for (const char* model : {"one", "two"}) {  // both have served both
+    Interpreter& first = pool->acquire(model, 0.0);
+    pool->release(pool->acquire(model, 0.0));
+    pool->release(first);
+  }
+  const auto place = [&](const char* model) {
+    Interpreter& taken = pool->acquire(model, 0.0);
+    pool->release(taken);
+    return taken.id();
+  };
+  const int one = place("one");
+  const int two = place("two");
+  EXPECT_NE(one, two);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(place("two"), two);
+    EXPECT_EQ(place("one"), one);
+  }
+}
+
 TEST(Fairness, TheNextInterpreterIsTheModelsThatHasHadLess) {
   Fakes fakes(2);
   const auto pool = std::make_shared<Pool>(fakes.all());
@@ -256,6 +338,7 @@ TEST(Fairness, TheNextInterpreterIsTheModelsThatHasHadLess) {
   for (int i = 0; i < 6; ++i) add(greedy, *pool, "greedy");
   Lessee quiet(*pool, "quiet");
   ASSERT_TRUE(eventually([&] { return pool->waiting() == 5; }));
+  std::this_thread::sleep_for(5ms);  // the greedy one's turn is over
   greedy.front()->end();
   EXPECT_TRUE(eventually([&] { return quiet.has_one(); }));
   EXPECT_EQ(pool->waiting(), 4U);
@@ -505,16 +588,6 @@ TEST(Fairness, AnUnneededReserveIsParked) {
   EXPECT_TRUE(eventually([&] { return pool->size() == 2; }));
   EXPECT_EQ(pool->instances().size(), 2U);  // it is not started a second time
 }
-
-// Notes the lease that it gets.
-class Listener final : public LeaseListener {
- public:
-  void leased(Interpreter* interpreter) noexcept override { heard_ = interpreter; }
-  Interpreter* heard() const { return heard_; }
-
- private:
-  std::atomic<Interpreter*> heard_{nullptr};
-};
 
 TEST(Fairness, AModelThatHasWaitedForLongTakesTheReserveThoughNoLeaseEnds) {
   const Growing pool(8, 9);
