@@ -263,7 +263,7 @@ def main() -> None:
     ]
     if options.together:
         measured = {f"{model}: {name}": each.rate for model, name, each in each_one}
-        bars += together.bars(found.figures, PACKED, STOCK)
+        bars += together.bars(found.figures, PACKED, STOCK, options.warm)
     else:
         measured = {
             f"{model}: {name}, {workers} workers": rates
