@@ -237,6 +237,7 @@ def parse_manifest(text: str | bytes, archive: str) -> Manifest:
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # Part of a command line that users copy.
 _CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?[\w-]+=[\w.-]+)*", re.ASCII)
+_REQUIREMENT = re.compile(r"[\w.+!-]*", re.ASCII)  # of a distribution's name or version; likewise
 _GLOBAL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -250,6 +251,12 @@ def _check_values(manifest: Manifest) -> None:
         )
     for extern in manifest["externs"]:
         _require(is_dotted_name(extern["module"]), "externs", f"names a module {shown(extern['module'])}")
+        for text in (extern["distribution"], extern["version"]):
+            _require(
+                _REQUIREMENT.fullmatch(text), "externs", f"names a distribution or version {shown(text)}"
+            )
+    for what, version in manifest["made_with"].items():
+        _require(str(version).isprintable(), "made_with", f"gives a version of {what} that cannot be shown")
     for name in manifest["globals"]:
         _require(_GLOBAL.fullmatch(name), "globals", f"lists {shown(name)}, which is not module:name")
     for module in manifest["modules"].values():

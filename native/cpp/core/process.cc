@@ -207,8 +207,12 @@ void Process::prepare_end() {
 // thread still at work in there, these would pull its memory away. Then the process ends here; else it goes
 // on with the exit functions of its own program, as any other.
 void Process::end(int status) {
+  if (get().is_forked()) {  // none of the threads that the rest needs is in the child
+    std::fflush(nullptr);
+    _exit(status);
+  }
   try {
-    if (!get().is_forked() && get().close_if_idle()) {
+    if (get().close_if_idle()) {
       return;
     }
     // A thread that reads from a terminal holds stdin's lock until there is a line: it is not waited for.

@@ -4,7 +4,9 @@
 // whose holder is not there.
 #include <pthread.h>
 
+#include <cerrno>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "private_copies.h"
@@ -82,6 +84,10 @@ extern "C" INTERPOOL_API int ip___register_atfork(void (*before)(), void (*paren
   }
   const InterpreterId owner = owner_of_code(library != nullptr ? library : __builtin_return_address(0));
   const std::lock_guard lock(table().mutex);
-  table().all.push_back({owner, before, parent, child});
+  try {
+    table().all.push_back({owner, before, parent, child});
+  } catch (const std::bad_alloc&) {  // the caller is C code
+    return ENOMEM;
+  }
   return 0;
 }

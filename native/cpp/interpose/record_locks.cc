@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <tuple>
 
@@ -127,7 +128,11 @@ int lock_record(int fd, int command, struct flock* record, const void* caller) {
 
 int control(int fd, int command, void* argument, const void* caller) {
   if (command == F_SETLK || command == F_SETLKW || command == F_GETLK) {
-    return lock_record(fd, command, static_cast<struct flock*>(argument), caller);
+    try {
+      return lock_record(fd, command, static_cast<struct flock*>(argument), caller);
+    } catch (const std::bad_alloc&) {  // the caller is C code
+      return fail(ENOLCK);
+    }
   }
   return ::fcntl(fd, command, argument);
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -51,6 +52,11 @@ std::array<at::Float32Precision, 9> precisions(const at::Context& context) {
   return found;
 }
 
+using Clock = std::chrono::steady_clock;
+
+// An operator refers to a Context as long as it runs, which is less.
+constexpr std::chrono::minutes kLongestOperator{10};
+
 struct Settings {
   Settings() { std::memcpy(born.data(), static_cast<const void*>(&context), born.size()); }
 
@@ -69,7 +75,8 @@ struct Settings {
   std::atomic<int> threads{0};  // 0: the process's
   std::atomic<bool> warned{false};
   std::optional<GeneratorState> generator;  // while another model has its turn
-  std::shared_ptr<Settings> retired_before;
+  Clock::time_point retired_at;
+  std::shared_ptr<Settings> retired_next;
   std::array<std::byte, kContextBytes> born;
   const std::array<at::Float32Precision, 9> born_precisions = precisions(context);
 };
@@ -80,7 +87,8 @@ struct InterpreterSettings {
   std::shared_ptr<Settings> current;
   uint64_t fresh_seed = 0;  // the system's, not a model's
   std::map<std::string, std::shared_ptr<Settings>> models;
-  std::shared_ptr<Settings> retired;  // the last one, which has the one before
+  std::shared_ptr<Settings> retired;  // the first of them, which has the next one
+  Settings* retired_last = nullptr;
 };
 
 // Read by most operators, without a lock.
@@ -92,21 +100,22 @@ InterpreterSettings& settings_of(InterpreterId id) {
 }
 
 // Its lock is held.
-void retire(InterpreterSettings& own, std::shared_ptr<Settings> settings) noexcept {
-  settings->retired_before = std::move(own.retired);
-  own.retired = std::move(settings);
+void retire(InterpreterSettings& own, std::shared_ptr<Settings> settings, Clock::time_point now) noexcept {
+  settings->retired_at = now;
+  Settings* const last = settings.get();
+  (own.retired != nullptr ? own.retired_last->retired_next : own.retired) = std::move(settings);
+  own.retired_last = last;
 }
 
 // Frees what is retired, if no thread can be looking at it: an operator refers to a Context as long as it
-// runs. Its lock is held, and none of these is in force any more. That was written before the count is looked
-// at here; a thread is counted before it reads what is in force. So if the count is zero, those who had read
-// it before have left, and those who come read what is in force now.
-void free_retired(InterpreterSettings& own, InterpreterId id) noexcept {
-  if (is_at_work(id)) {
-    return;
-  }
-  while (own.retired != nullptr) {
-    own.retired = std::exchange(own.retired->retired_before, nullptr);
+// runs. A thread that stays, such as an executor's, counts as at work for ever. So it also frees what was
+// retired long ago. Its lock is held, and none of these is in force any more. That was written before the
+// count is looked at here; a thread is counted before it reads what is in force. So if the count is zero,
+// those who had read it before have left, and those who come read what is in force now.
+void free_retired(InterpreterSettings& own, InterpreterId id, Clock::time_point now) noexcept {
+  const bool at_work = is_at_work(id);
+  while (own.retired != nullptr && (!at_work || now - own.retired->retired_at > kLongestOperator)) {
+    own.retired = std::exchange(own.retired->retired_next, nullptr);
   }
 }
 
@@ -238,7 +247,7 @@ void install_settings() {
   });
 }
 
-void use_settings(InterpreterId id, const std::string& model) {
+void use_settings(InterpreterId id, const std::string& model, Clock::time_point now) {
   InterpreterSettings& own = settings_of(id);
   const std::lock_guard lock(own.mutex);
   if (own.current != nullptr && model == own.model) {
@@ -258,7 +267,7 @@ void use_settings(InterpreterId id, const std::string& model) {
     if (!own.model.empty()) {
       own.current->generator = generator_state(id);
     } else {
-      retire(own, std::move(own.current));
+      retire(own, std::move(own.current), now);
       random = generator_seed(id) == own.fresh_seed;
     }
   }
@@ -270,11 +279,12 @@ void use_settings(InterpreterId id, const std::string& model) {
     own.fresh_seed = reseed_generator(id);
   }
   own.model = model;
-  free_retired(own, id);
+  free_retired(own, id, now);
 }
 
 void forget_settings(InterpreterId id, const std::string& model) {
   InterpreterSettings& own = settings_of(id);
+  const auto now = Clock::now();
   const std::lock_guard lock(own.mutex);
   const auto known = own.models.find(model);
   if (known == own.models.end()) {
@@ -283,10 +293,10 @@ void forget_settings(InterpreterId id, const std::string& model) {
   if (known->second == own.current) {
     own.model.clear();  // no model's from the next lease on
   } else {
-    retire(own, known->second);
+    retire(own, known->second, now);
   }
   own.models.erase(known);
-  free_retired(own, id);
+  free_retired(own, id, now);
 }
 
 void enter_settings(InterpreterId id, ThreadSettings& outside) {

@@ -8,6 +8,7 @@
 // for under either. Reads take no lock.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -22,7 +23,10 @@ void install_settings();
 // From now on the interpreter works for `model`, with the settings that it had last in there. A new one, and
 // "", have those of a new process. Any thread, with or without a GIL. Throws std::bad_alloc; nothing has
 // changed then.
-INTERPOOL_API void use_settings(InterpreterId id, const std::string& model);
+//
+// Settings that are no model's are kept until `now` is ten minutes later if a thread may read them.
+INTERPOOL_API void use_settings(InterpreterId id, const std::string& model,
+                                std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
 // Forgets a model's settings in an interpreter. Any thread, with or without a GIL.
 INTERPOOL_API void forget_settings(InterpreterId id, const std::string& model);

@@ -81,15 +81,13 @@ PyObject* message_received(PyObject*, PyObject*) {
 // Sends a part of the answer to the message that is being answered here. BrokenPipeError if the client takes
 // no more.
 PyObject* send_part(PyObject*, PyObject* part) {
-  Py_buffer bytes{};
-  check(PyObject_GetBuffer(part, &bytes, PyBUF_SIMPLE));
+  const BufferView bytes(part);
   const auto receiver = LentView::current_receiver();
   bool sent = false;
   if (receiver != nullptr) {
     const WithoutGil released;
-    sent = receiver->send_part({static_cast<const char*>(bytes.buf), static_cast<size_t>(bytes.len)});
+    sent = receiver->send_part(bytes.text());
   }
-  PyBuffer_Release(&bytes);
   if (!sent) {
     PyErr_SetString(PyExc_BrokenPipeError, "no client waits for this answer any more");
     return nullptr;

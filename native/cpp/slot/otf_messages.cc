@@ -526,17 +526,9 @@ PyObject* unless_unusual(const Work& work) {
 // Decodes a message by `work(decoder)`.
 template <typename Work>
 PyObject* decoded(PyObject* message, PyObject* plain_json, const Work& work) {
-  struct View {
-    explicit View(PyObject* of) { done(PyObject_GetBuffer(of, &buffer, PyBUF_SIMPLE)); }
-    ~View() { PyBuffer_Release(&buffer); }
-    View(const View&) = delete;
-    View& operator=(const View&) = delete;
-    Py_buffer buffer{};
-  };
-  const View view(message);
+  const BufferView view(message);
   return unless_unusual([&] {
-    Decoder decoder({static_cast<const char*>(view.buffer.buf), static_cast<size_t>(view.buffer.len)},
-                    plain_json == Py_True);
+    Decoder decoder(view.text(), plain_json == Py_True);
     return work(decoder);
   });
 }

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace interpool {
@@ -132,6 +133,22 @@ inline void done(int status) {
     throw PendingException();
   }
 }
+
+// The bytes of an object that has a buffer, as long as this is there; for functions that Python calls.
+class BufferView {
+ public:
+  explicit BufferView(PyObject* of) { done(PyObject_GetBuffer(of, &buffer_, PyBUF_SIMPLE)); }
+  ~BufferView() { PyBuffer_Release(&buffer_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  std::string_view text() const {
+    return {static_cast<const char*>(buffer_.buf), static_cast<size_t>(buffer_.len)};
+  }
+
+ private:
+  Py_buffer buffer_{};
+};
 
 // The qualified name of a function or class, of other objects their class's. Never
 // throws.

@@ -137,6 +137,9 @@ StorageOwners find_owners(const std::function<bool(const c10::StorageImpl&)>& wa
     }
     const traverseproc traverse = Py_TYPE(object)->tp_traverse;
     if (traverse != nullptr && visits_borrowed(object)) {
+      if (runs_now(object)) {
+        continue;  // what it refers to has owners that are not known
+      }
       CountedOnce once{survey.wrappers, {}};
       traverse(object, count_once, &once);
       if (once.no_memory) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <interpool/errors.h>
+#include "../seam/reported.h"
 #include "main_thread.h"
 #include "storages.h"
 
@@ -45,7 +46,10 @@ Owner owner_of(const c10::Storage& storage) {
   Owner owner = is_allocated_by_torch(pointer)
                     ? Owner(original, [](void* owned) { delete static_cast<c10::DataPtr*>(owned); })
                     : Owner(original, [](void* owned) {
-                        MainThread::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
+                        // If there is no memory to queue the work, the storage is leaked.
+                        reported([owned] {
+                          MainThread::get().run_later([owned] { delete static_cast<c10::DataPtr*>(owned); });
+                        });
                       });
   // At no moment does the storage point elsewhere: an operator may be using it.
   c10::DataPtr shared(pointer.mutable_get(), new Owner(owner), &drop_owner, pointer.device());

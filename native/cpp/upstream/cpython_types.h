@@ -40,4 +40,16 @@ inline bool visits_borrowed(PyObject* object) {
                                           PyAsyncGen_CheckExact(object) != 0);
 }
 
+// Whether one of these runs at this moment, on another thread. Its stack then borrows from its callers, too.
+inline bool runs_now(PyObject* object) {
+  const char* const name = PyGen_CheckExact(object) != 0    ? "gi_running"
+                           : PyCoro_CheckExact(object) != 0 ? "cr_running"
+                                                            : "ag_running";
+  PyObject* const running = PyObject_GetAttrString(object, name);
+  PyErr_Clear();
+  const bool known_not_to = running == Py_False;
+  Py_XDECREF(running);
+  return !known_not_to;
+}
+
 }  // namespace interpool

@@ -5,8 +5,10 @@
 #include <ATen/DynamicLibrary.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
+#include <chrono>
 #include <latch>
 #include <thread>
 
@@ -86,6 +88,29 @@ TEST(Settings, AreKeptAsLongAsAThreadMayReadThem) {
   replaced.count_down();
   reader.join();
   EXPECT_FALSE(is_at_work(kHere));
+}
+
+TEST(Settings, AreNotKeptForEverForAThreadThatStays) {
+  std::latch ending(1);
+  std::latch there(1);
+  std::thread stays([&] {
+    const Visit visit(kHere);
+    there.count_down();
+    ending.wait();
+  });
+  there.wait();
+  auto replaced = [now = std::chrono::steady_clock::now()](int times) mutable {
+    for (int i = 0; i < times; ++i) {
+      use_settings(kHere, "", now += 1s);
+      const Visit visit(kHere);
+      context_here().setDeterministicCuDNN(true);
+    }
+    return mallinfo2().uordblks;
+  };
+  const size_t before = replaced(1000);
+  EXPECT_LT(replaced(10'000), before + (4U << 20U));
+  ending.count_down();
+  stays.join();
 }
 
 TEST(Settings, AreReadWhileTheyAreReplaced) {
