@@ -47,6 +47,15 @@ def test_the_page_says_how_much_more_may_grow_in_a_run_that_is_short() -> None:
     assert f"at most {memory:g} MB, {descriptors:g}, {mappings:g}, {threads:g}, a fifth, in less" in page
 
 
+def test_samples_beside_a_worker_that_torchserve_has_forgotten_do_not_count() -> None:
+    samples = [
+        sample(float(second), descriptors=80 + 10 * (second > 50), others=int(second > 50))
+        for second in range(80)
+    ]
+    assert {each.descriptors for each in soak.after(samples)} == {80}
+    assert len(soak.after(samples[60:])) > 0  # if there are no others
+
+
 @pytest.mark.long
 def test_a_short_soak_catches_the_leak_and_finds_no_fault(tmp_path: Path) -> None:
     result, printed = measured(tmp_path, "soak", "--minutes", "0.3", "--control-minutes", "0.3")

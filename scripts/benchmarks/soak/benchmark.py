@@ -67,6 +67,7 @@ class Sample:
     p99_ms: float
     shims_mb: float
     frontend_mb: float
+    others: int = 0  # workers of no registered model, which TorchServe has forgotten
 
 
 class Ended(Exception):
@@ -183,14 +184,18 @@ class Soaked:
     def _end_forgotten(self) -> None:
         """End the workers that TorchServe has forgotten in a race with itself, as an operator would.
 
-        A stock worker would stay, too, with all of its memory.
+        A stock worker would stay, too, with all of its memory. TorchServe may start it again.
         """
-        known = {pid for name in MADE_BY if name in self.clients for pid in self.server.ready_workers(name)}
-        for shim in self.server.shims():
+        for shim in self._unknown():
             with suppress(psutil.NoSuchProcess):
-                if shim.pid not in known and time.time() - shim.create_time() > FORGOTTEN_S:
+                if time.time() - shim.create_time() > FORGOTTEN_S:
                     shim.kill()
                     self.forgotten += 1
+
+    def _unknown(self) -> list[psutil.Process]:
+        """The workers of no registered model."""
+        known = {pid for name in MADE_BY if name in self.clients for pid in self.server.ready_workers(name)}
+        return [shim for shim in self.server.shims() if shim.pid not in known]
 
     def sample(self) -> Sample:
         host = self._same_host()
@@ -210,6 +215,7 @@ class Soaked:
             p99_ms=percentile(took, 0.99) * 1000,
             shims_mb=pss_mb(self.server.shims()),
             frontend_mb=pss_mb([self.server.frontend]),
+            others=len(self._unknown()),
         )
 
     def _same_host(self) -> psutil.Process:
@@ -313,7 +319,11 @@ def judged(samples: list[Sample]) -> tuple[dict[str, dict[str, Any]], list[repor
 
 
 def after(samples: list[Sample]) -> list[Sample]:
-    """Without those of the first part of the time, but as many as a line needs."""
+    """Without those of the first part of the time, but as many as a line needs.
+
+    Beside workers that TorchServe has forgotten, the host is not in the state in which it is compared.
+    """
+    samples = [sample for sample in samples if not sample.others] or samples
     begun, end = samples[0].seconds, samples[-1].seconds
     late = [sample for sample in samples if sample.seconds >= begun + WARM * (end - begun)]
     return late if len(late) >= LEAST_SAMPLES // 2 else samples[-LEAST_SAMPLES // 2 :]
