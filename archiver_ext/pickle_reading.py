@@ -42,6 +42,7 @@ _MARKED = {"LIST": "list", "TUPLE": "tuple", "FROZENSET": "set"}
 _SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _NOTHING = ("FRAME", "STOP", "READONLY_BUFFER")
+_LEAST_COPIED = 1 << 20
 # Opcodes that push their argument.
 _LITERALS = {
     code.name
@@ -68,7 +69,7 @@ def globals_of(content: bytes) -> set[str]:
 
 
 def _followed(content: bytes) -> _Machine:
-    machine = _Machine()
+    machine = _Machine(_LEAST_COPIED + len(content))
     try:
         for opcode, argument, _ in pickletools.genops(content):
             machine.step(opcode.name, argument)
@@ -79,7 +80,14 @@ def _followed(content: bytes) -> _Machine:
 
 
 class _Machine:
-    def __init__(self) -> None:
+    """Follows a pickle.
+
+    Args:
+        most_copied: parts that may be copied. Each call copies its arguments, and a few bytes can repeat one.
+    """
+
+    def __init__(self, most_copied: int) -> None:
+        self._left = most_copied
         self.stack: list[Any] = []
         self.globals: set[str] = set()
         self._protocol = 0
@@ -138,15 +146,15 @@ class _Machine:
                 self._push(Described("dict", pairs=_pairs(self._since_mark())))
             case "REDUCE" | "NEWOBJ":
                 arguments, maker = self.stack.pop(), self.stack.pop()
-                self._push(_made(maker, arguments.parts))
+                self._push(self._made(maker, arguments.parts))
             case "NEWOBJ_EX":
                 named, arguments, maker = self.stack.pop(), self.stack.pop(), self.stack.pop()
-                self._push(_made(maker, arguments.parts, named.pairs))
+                self._push(self._made(maker, arguments.parts, named.pairs))
             case "INST":
-                self._push(_made(self._global(*argument.split(" ", 1)), self._since_mark()))
+                self._push(self._made(self._global(*argument.split(" ", 1)), self._since_mark()))
             case "OBJ":
                 maker, *rest = self._since_mark()
-                self._push(_made(maker, rest))
+                self._push(self._made(maker, rest))
             case "BUILD":
                 state = self.stack.pop()
                 self.stack[-1].state = state
@@ -171,6 +179,13 @@ class _Machine:
     def _push(self, value: Any) -> None:
         self.stack.append(value)
 
+    def _made(self, maker: Any, parts: list[Any], pairs: list[tuple[Any, Any]] | None = None) -> Described:
+        name = maker.name if isinstance(maker, Described) else ""
+        self._left -= len(parts) + len(pairs or ())
+        if self._left < 0:
+            raise ValueError("it repeats large arguments")
+        return Described("object", name, list(parts), list(pairs or []))
+
     def _global(self, module: str, name: str) -> Described:
         found = ":".join(current_name(module, name, self._protocol))
         self.globals.add(found)
@@ -180,11 +195,6 @@ class _Machine:
         values = self.stack
         self.stack = self._marks.pop()
         return values
-
-
-def _made(maker: Any, parts: list[Any], pairs: list[tuple[Any, Any]] | None = None) -> Described:
-    name = maker.name if isinstance(maker, Described) else ""
-    return Described("object", name, list(parts), list(pairs or []))
 
 
 def _parts(value: Any) -> list[Any]:

@@ -13,6 +13,8 @@ from interpool.archiver_ext.errors import PackError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PLANNING = "interpool-plan"  # the target of a plan's trial, which is never written
+
 _UNWRITABLE = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     errno.ENAMETOOLONG,

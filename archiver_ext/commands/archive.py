@@ -12,7 +12,13 @@ from interpool.archiver_ext.commands.help_text import REPEATABLE, examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.progress import progress
 from interpool.archiver_ext.commands.server_side import ServerSide, addresses
-from interpool.archiver_ext.commands.showing import curl_line, output_console, show_request
+from interpool.archiver_ext.commands.showing import (
+    Example,
+    curl_line,
+    example_of,
+    output_console,
+    show_request,
+)
 from interpool.archiver_ext.mar.making import FORMATS, MarReport, MarRequest, make_mar
 from interpool.native.torchserve import for_curl
 
@@ -108,14 +114,15 @@ def archive_command(
     )
     with progress(f"wrapping {named}"):
         report = make_mar(request, server.check_config if server else None)
-    curl = curl_line(report.output)
+        example = example_of(report.output)
+    curl = curl_line(report.output, example)
     if as_json:
         print_json({**report.as_dict(), "curl": curl})
     else:
-        _show(output_console(), report, curl)
+        _show(output_console(), report, example, curl)
 
 
-def _show(console: Console, report: MarReport, curl: str) -> None:
+def _show(console: Console, report: MarReport, example: Example | None, curl: str) -> None:
     option, management = for_curl(addresses()[1])
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
@@ -131,4 +138,4 @@ def _show(console: Console, report: MarReport, curl: str) -> None:
         markup=False,
         soft_wrap=True,
     )
-    show_request(console, report.output, curl)
+    show_request(console, example, curl)

@@ -15,11 +15,12 @@ from interpool.archiver_ext.commands.json_output import JSON, print_json
 from interpool.archiver_ext.commands.progress import progress_if_slow
 from interpool.archiver_ext.commands.server_side import ServerSide
 from interpool.archiver_ext.commands.showing import (
+    Example,
     curl_line,
+    example_of,
     modules_table,
     output_console,
     plain,
-    request_of,
     show_externs,
     show_request,
 )
@@ -52,22 +53,23 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     """
     if body:
         with progress_if_slow(f"reading {archive}"):
-            content_type, content = request_of(archive)
-        if not content_type:
+            example = example_of(archive)
+        if example is None:
             raise click.UsageError(f"{archive} holds no request: pack it with example inputs")
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.write(example.body)
         return
     server = click.get_current_context().find_object(ServerSide)
     with progress_if_slow(f"reading {archive}"):
         found = inspect_archive(archive, server.check_config if server else None)
-        curl = curl_line(archive)
+        example = example_of(archive)
+    curl = curl_line(archive, example)
     if as_json:
         print_json({**found.as_dict(), "curl": curl})
     else:
-        _show(output_console(), found, curl)
+        _show(output_console(), found, example, curl)
 
 
-def _show(console: Console, found: Inspection, curl: str) -> None:
+def _show(console: Console, found: Inspection, example: Example | None, curl: str) -> None:
     manifest = found.manifest
     made, entry = manifest["made_with"], manifest["entry"]
     _say(
@@ -82,7 +84,7 @@ def _show(console: Console, found: Inspection, curl: str) -> None:
     shown = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
     _say(console, f"self-test: {shown}")
     _say(console, f"served: {_serving(manifest)}")
-    show_request(console, found.archive, curl)
+    show_request(console, example, curl)
     for name in manifest["data"]:
         _say(console, f"data: {name}, {_bytes(found.sizes.get(name, 0))}")
     console.print(modules_table(manifest["modules"]))

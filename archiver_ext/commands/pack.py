@@ -19,6 +19,7 @@ from interpool.archiver_ext.commands.progress import progress
 from interpool.archiver_ext.commands.showing import (
     curl_line,
     data_lines,
+    example_of,
     modules_table,
     output_console,
     plain,
@@ -30,7 +31,7 @@ from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.attempts import NotWorkingError
 from interpool.archiver_ext.packing.options import PackKeywords, PackOptions, Progress
 from interpool.archiver_ext.packing.pack import pack, propose
-from interpool.archiver_ext.packing.plan import read_plan, write_plan
+from interpool.archiver_ext.packing.plan import read_plan, refuse_no_plan, write_plan
 from interpool.archiver_ext.packing.reports import PackReport, PlanReport
 from interpool.archiver_ext.packing.serving_choices import Choices
 from interpool.native.archive.format import Batches, Origin
@@ -106,7 +107,12 @@ def _keywords(options: dict[str, Any], show_step: Progress) -> dict[str, Any]:
     epilog=examples("interpool plan mypkg.factory:build", "interpool plan mypkg.factory:build -o plan.toml"),
 )
 @click.argument("spec")
-@click.option("-o", "--output", type=_FILE, help="write the plan to this file, for `interpool pack --plan`")
+@click.option(
+    "-o",
+    "--output",
+    type=_FILE,
+    help="write the plan to this file, for `interpool pack --plan`; it replaces an earlier plan there",
+)
 @_common
 def plan_command(
     spec: str,
@@ -124,6 +130,8 @@ def plan_command(
     Keep the plan beside the model, change it if you like, and give it to `interpool pack --plan`. Globs of
     modules have torch.package's syntax (einops.**), and override the rules.
     """
+    if output is not None:
+        refuse_no_plan(output)
     with progress(f"planning {spec}") as show_step:
         try:
             report = propose(spec, PackKeywords(**_keywords(options, show_step)))
@@ -199,7 +207,8 @@ def pack_command(
     with progress(f"packing {spec}") as show_step:
         plan = read_plan(plan_file) if plan_file is not None else None
         report = pack(spec, output, plan=plan, **_keywords(options, show_step))
-    curl = curl_line(report.output) if report.request is not None else ""
+    example = example_of(report.output) if report.request is not None else None
+    curl = curl_line(report.output, example)
     if as_json:
         print_json({**report.as_dict(), "curl": curl})
         return
@@ -215,7 +224,7 @@ def pack_command(
         f"and try it); it was loaded in a fresh process {tried}",
         soft_wrap=True,
     )
-    show_request(console, report.output, curl)
+    show_request(console, example, curl)
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:

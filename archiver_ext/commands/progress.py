@@ -1,6 +1,6 @@
 """Says on standard error what a command waits for, so that standard output holds the result only.
 
-SIGTERM ends what waits as Ctrl-C does, so that temporary files are removed.
+SIGTERM, and SIGHUP when a terminal goes, end what waits as Ctrl-C does, so that temporary files are removed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def announce(step: str) -> None:
 def progress(step: str) -> Iterator[Callable[[str], None]]:
     """Say what the command waits for; print nothing on standard output meanwhile.
 
-    A terminal shows it for as long as it takes. Elsewhere it is one line at the beginning. SIGTERM raises
-    KeyboardInterrupt meanwhile. For the main thread only.
+    A terminal shows it for as long as it takes. Elsewhere it is one line at the beginning. SIGTERM and SIGHUP
+    raise KeyboardInterrupt meanwhile, unless they are ignored, as by nohup. For the main thread only.
 
     Args:
         step: the first step, as for ``announce``.
@@ -45,12 +45,17 @@ def progress(step: str) -> Iterator[Callable[[str], None]]:
     console = Console(stderr=True)
     if not console.is_terminal:
         announce(step)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         with console.status(escape(step)) as status:
             yield lambda text: status.update(escape(text))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from rich.console import Console
@@ -117,66 +117,28 @@ def _extern(extern: Extern) -> str:
     return f"{extern['distribution']} {extern['version']}"
 
 
-def show_request(console: Console, archive: Path, curl: str) -> None:
-    """Print the command line of a working request.
+class Example(NamedTuple):
+    """The request that an archive holds.
+
+    Attributes:
+        content_type: of its body.
+        body: its bytes.
+        answer_bytes: the size of its answer.
+        model_name: the name under which the archive is registered by default.
+    """
+
+    content_type: str
+    body: bytes
+    answer_bytes: int
+    model_name: str
+
+
+def example_of(archive: Path) -> Example | None:
+    """Return an archive's request; None if it contains none.
 
     Args:
-        console: the output.
-        archive: a hermetic archive or a .mar.
-        curl: the command line, from ``curl_line``; nothing is printed if it is "".
-
-    Raises:
-        ArchiveError: missing, damaged, or without a manifest.
-    """
-    if curl:
-        needed = "".join(f", and {each}" for each in _settings_needed(archive))
-        name = plain(_served_name(archive))
-        console.print(f"a request that works, once it is registered as {name}{needed}:")
-        console.print(f"  {curl}", markup=False, soft_wrap=True)
-
-
-def _settings_needed(archive: Path) -> list[str]:
-    """Return the server settings that an archive's request and its answer need."""
-    with open_archive(archive) as opened:
-        record = opened.manifest["request"]
-    answer_bytes = 0 if record is None else record.get("answer_bytes", 0)
-    measured = (
-        ("max_request_size", "this request", len(request_of(archive)[1]), MOST_REQUEST_BYTES),
-        ("max_response_size", "its answer", answer_bytes, MOST_RESPONSE_BYTES),
-    )
-    return [
-        f"{setting} in config.properties is at least {size:,} for {what} (it is {most:,} unless set)"
-        for setting, what, size, most in measured
-        if size > most
-    ]
-
-
-def curl_line(archive: Path) -> str:
-    """Return the command line of an archive's request to the server of this machine; "" if it contains none.
-
-    Args:
-        archive: a hermetic archive, or a .mar of any format that contains one.
-
-    Raises:
-        ArchiveError: missing, damaged, or without a manifest.
-    """
-    content_type, body = request_of(archive)
-    if not content_type:
-        return ""
-    option, inference = for_curl(addresses()[0])
-    url = shlex.quote(f"{inference}/predictions/{quote(_served_name(archive), errors='replace')}")
-    asked = f"curl -sS {option}-X POST {url} -H {shlex.quote(f'Content-Type: {content_type}')}"
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if text and text.isprintable() and len(text) <= _MOST_SHOWN and not text.startswith("@"):
-        return f"{asked} -d {shlex.quote(text)}"
-    return f"interpool inspect {shlex.quote(str(archive))} --request | {asked} --data-binary @-"
-
-
-def request_of(archive: Path) -> tuple[str, bytes]:
-    """Return the content type and body of an archive's request; both empty if it contains none.
+        archive: a hermetic archive, or a .mar of any format that contains one. It is read once: a .mar's
+            package is copied for that.
 
     Raises:
         ArchiveError: missing, damaged, or without a manifest.
@@ -184,11 +146,53 @@ def request_of(archive: Path) -> tuple[str, bytes]:
     with open_archive(archive) as opened:
         request = opened.manifest["request"]
         body = opened.read(member_name(request["package"], request["resource"])) if request else None
-        return ("", b"") if request is None or body is None else (request["content_type"], body)
-
-
-def _served_name(archive: Path) -> str:
-    """Return the default name under which an archive is registered."""
-    with open_archive(archive) as opened:
+        if request is None or body is None:
+            return None
         name = opened.wrapping.model.get("modelName") if opened.wrapping else None
-    return str(name or archive.name.partition(".")[0])
+        return Example(
+            request["content_type"], body, request.get("answer_bytes", 0), str(name or archive.stem)
+        )
+
+
+def curl_line(archive: Path, example: Example | None) -> str:
+    """Return the command line of an archive's request to the server of this machine; "" if there is none.
+
+    Args:
+        archive: the file that ``example`` is from.
+        example: its request.
+    """
+    if example is None:
+        return ""
+    option, inference = for_curl(addresses()[0])
+    url = shlex.quote(f"{inference}/predictions/{quote(example.model_name, errors='replace')}")
+    asked = f"curl -sS {option}-X POST {url} -H {shlex.quote(f'Content-Type: {example.content_type}')}"
+    try:
+        text = example.body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and text.isprintable() and len(text) <= _MOST_SHOWN and not text.startswith("@"):
+        return f"{asked} -d {shlex.quote(text)}"
+    return f"interpool inspect {shlex.quote(str(archive))} --request | {asked} --data-binary @-"
+
+
+def show_request(console: Console, example: Example | None, curl: str) -> None:
+    """Print the command line of a working request, and the server settings that it needs.
+
+    Args:
+        console: the output.
+        example: the request; nothing is printed if there is none.
+        curl: the command line, from ``curl_line``.
+    """
+    if example is None:
+        return
+    measured = (
+        ("max_request_size", "this request", len(example.body), MOST_REQUEST_BYTES),
+        ("max_response_size", "its answer", example.answer_bytes, MOST_RESPONSE_BYTES),
+    )
+    needed = "".join(
+        f", and {setting} in config.properties is at least {size:,} for {what} (it is {most:,} unless set)"
+        for setting, what, size, most in measured
+        if size > most
+    )
+    console.print(f"a request that works, once it is registered as {plain(example.model_name)}{needed}:")
+    console.print(f"  {curl}", markup=False, soft_wrap=True)

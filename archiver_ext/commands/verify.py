@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 
 from interpool.archiver_ext.commands.help_text import REPEATABLE, examples
 from interpool.archiver_ext.commands.json_output import JSON, print_json, record_facts
 from interpool.archiver_ext.commands.progress import progress
-from interpool.archiver_ext.commands.showing import curl_line, output_console, show_request
+from interpool.archiver_ext.commands.showing import curl_line, example_of, output_console, plain, show_request
 from interpool.archiver_ext.commands.tolerance import TOLERANCE
 from interpool.archiver_ext.verify.signing import sign_archive
 from interpool.archiver_ext.verify.verification import VerifyReport, report_of, verify_archive
@@ -76,6 +75,7 @@ def verify_command(
                 atol=atol,
                 watch=lambda stage, _file: nullcontext(show_step(f"verifying {archive}: {stage}")),
             )
+            example = example_of(archive)
     except ArchiveError as error:
         refused = report_of(error)
         if refused is not None and as_json:
@@ -83,13 +83,13 @@ def verify_command(
         elif refused is not None:
             _show(output_console(), refused)
         raise
-    curl = curl_line(archive)
+    curl = curl_line(archive, example)
     if as_json:
         print_json({**report.as_dict(), "curl": curl})
     else:
         console = output_console()
         _show(console, report)
-        show_request(console, archive, curl)
+        show_request(console, example, curl)
 
 
 @click.command(
@@ -152,8 +152,8 @@ def _show(console: Console, report: VerifyReport) -> None:
             mark, said = "[yellow]skipped[/]", stage.skipped
         else:
             mark, said = "[green]ok[/]     ", stage.checked
-        console.print(f"{mark} {stage.name:<9} {escape(said)} ({stage.seconds:.2f} s)", soft_wrap=True)
+        console.print(f"{mark} {stage.name:<9} {plain(said)} ({stage.seconds:.2f} s)", soft_wrap=True)
         for warning in stage.warnings:
-            console.print(f"        [yellow]warning:[/] {escape(warning)}", soft_wrap=True)
+            console.print(f"        [yellow]warning:[/] {plain(warning)}", soft_wrap=True)
     if report.refusal is None:
-        console.print(f"[green]verified[/] {escape(report.archive)}", soft_wrap=True)
+        console.print(f"[green]verified[/] {plain(report.archive)}", soft_wrap=True)

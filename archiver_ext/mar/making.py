@@ -162,6 +162,11 @@ def _check_request(request: MarRequest, name: str, target: Path) -> list[str]:
     if os.path.lexists(target) and target.is_dir() != (request.archive_format == "no-archive"):
         there = "a directory" if target.is_dir() else "a file"
         raise PackError(f"{target} is {there}, and --force replaces like by like; remove it yourself")
+    if target.is_dir() and os.listdir(target) and not (target / MAR_MANIFEST).is_file():
+        raise PackError(
+            f"{target} is a directory, and no model's: it has no {MAR_MANIFEST}. --force replaces "
+            "models only; give another --export-path or --model-name"
+        )
     if request.archive_format != "no-archive":
         refuse_special_file(target, "remove it yourself, or give another --model-name")
     for flag, file in _named_files(request).items():

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from interpool.archiver_ext.mar.one_reading import Names, check_zip, has_small_directory
 from interpool.native.archive.manifest_names import RULE, require_inside
 from interpool.native.archive.zip_structure import MOST_RATIO
 from interpool.native.errors import ArchiveError, ManifestError, StructureError
@@ -103,11 +104,12 @@ def _find(path: Path) -> Iterator[FoundArchive]:
                 yield found
             return
         try:
-            outer = zipfile.ZipFile(file)
+            # A package may have a larger one; its own reader decides.
+            outer = zipfile.ZipFile(file) if has_small_directory(file) else None
         except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
             outer = None  # the archive's reader will report the error
         if outer is not None and MAR_MANIFEST in outer.namelist():
-            with _in_zip(path, outer) as found:
+            with _in_zip(path, file, outer) as found:
                 yield found
             return
         file.seek(0)
@@ -157,7 +159,7 @@ def _plain(file: Path, model: Path) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
+def _in_zip(path: Path, file: IO[bytes], outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
     names = outer.namelist()
     if len(names) > MEMBER_LIMIT:
         raise StructureError(f"{path} holds {len(names)} files; a .mar has a handful", "mar-count")
@@ -167,6 +169,7 @@ def _in_zip(path: Path, outer: zipfile.ZipFile) -> Iterator[FoundArchive]:
         if names.count(wanted) != 1:
             many = "twice" if wanted in names else "not at all"
             raise ManifestError(f"{path} holds {wanted} {many}: it names no serialized file in it", "mar")
+    check_zip(path, file, outer)
     info = outer.getinfo(name)
     if stat.S_ISLNK(info.external_attr >> 16):
         raise StructureError(f"{path}: {name} is a link, not an archive", "mar-link")
@@ -223,12 +226,15 @@ def _tgz_member(path: Path, file: IO[bytes], root: str, name: str, stack: contex
 
 
 def _tgz_manifest(path: Path, file: IO[bytes]) -> tuple[str, dict[str, Any]]:
-    for member, inside in tgz_members(path, file):
+    found = None
+    for member, inside in tgz_members(path, file):  # to the end, as each name may occur once only
         name = _clean(member.name)
         root, _, rest = name.rpartition(MAR_MANIFEST)
         if not rest and name.endswith(MAR_MANIFEST) and root.count("/") <= 1 and inside is not None:
-            return root, _parse(inside.read(_MANIFEST_LIMIT + 1), path)
-    raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is not a TorchServe model", "mar")
+            found = found or (root, _parse(inside.read(_MANIFEST_LIMIT + 1), path))
+    if found is None:
+        raise ManifestError(f"{path}: it has no {MAR_MANIFEST}: it is not a TorchServe model", "mar")
+    return found
 
 
 def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
@@ -241,12 +247,14 @@ def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, 
         file: its bytes, which are read from the start.
 
     Raises:
-        StructureError: it has too many members, too long headers, or a member whose size cannot be.
+        StructureError: it has too many members, too long headers, a member whose size cannot be, or one that
+            readers take for different files.
         tarfile.TarError: it is damaged, as by the other errors that ``tgz_errors`` takes.
     """
     file.seek(0)
     packed_size = os.fstat(file.fileno()).st_size
     content = _Unpacked(path, file)
+    names = Names(path)
     with tarfile.open(fileobj=content, mode="r|") as members:  # type: ignore[call-overload]
         for count, member in enumerate(members, 1):
             if count > MEMBER_LIMIT:
@@ -257,6 +265,7 @@ def tgz_members(path: Path, file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, 
             if member.size < 0:
                 raise StructureError(f"{path}: {member.name} in it has a size below 0", "mar-size")
             _refuse_bomb(path, member.name, packed_size, member.size)
+            names.add(member.name, member.isdir())
             content.left = member.size + _HEADERS_LIMIT
             # The parts of a sparse file may be anywhere.
             plain = member.isreg() and not member.issparse()

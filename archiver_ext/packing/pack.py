@@ -17,7 +17,7 @@ from interpool.archiver_ext.packing.attempts import build_and_try
 from interpool.archiver_ext.packing.jobs import ARCHIVE_NAME
 from interpool.archiver_ext.packing.options import PackKeywords
 from interpool.archiver_ext.packing.reports import PackReport, PlanReport
-from interpool.archiver_ext.workdir import refuse_special_file, workdir_for
+from interpool.archiver_ext.workdir import PLANNING, refuse_special_file, workdir_for
 
 Given = ParamSpec("Given")
 
@@ -83,5 +83,5 @@ def propose(spec: str, given: PackKeywords) -> PlanReport:
     Raises:
         PackError: as in pack.
     """
-    with workdir_for(Path(tempfile.gettempdir()) / "interpool-plan") as workdir:
+    with workdir_for(Path(tempfile.gettempdir()) / PLANNING) as workdir:
         return build_and_try(spec, given, workdir)

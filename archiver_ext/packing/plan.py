@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import tomlkit
 
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.packing.serving_choices import Choices
+from interpool.archiver_ext.workdir import workdir_for
 from interpool.native.archive.format import Action, Origin
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tomlkit.items import Comment
 
 SCHEMA = 1
@@ -29,6 +31,7 @@ _HEAD = (
     "archive. extern: the server must have it. mock: left out; what needs it after all will fail.",
 )
 _NOT_WORKING = "NOT WORKING: "
+_SCHEMA_LINE, _SPEC_LINE = re.compile(r"^schema\s*=", re.MULTILINE), re.compile(r"^spec\s*=", re.MULTILINE)
 _TOP_LEVEL = ("schema", "spec", "inputs", "serving", "data", *ACTIONS)
 
 
@@ -105,11 +108,38 @@ def write_plan(plan: Plan, path: Path, not_working: str = "") -> None:
         if lines is None or lines:
             document.add(tomlkit.nl())
             document.add(name, table)
+    refuse_no_plan(path)
+    # A path may contain bytes that are not text.
+    text = tomlkit.dumps(document).encode(errors="replace")
     try:
-        # A path may contain bytes that are not text.
-        path.write_text(tomlkit.dumps(document), encoding="utf-8", errors="replace")
+        if path.exists() and not path.is_file():
+            path.write_bytes(text)  # /dev/stdout
+            return
+        real = Path(os.path.realpath(path))  # keep a symbolic link
+        with workdir_for(real) as workdir:
+            (workdir / "plan").write_bytes(text)
+            os.replace(workdir / "plan", real)
     except OSError as error:
         raise PackError(f"{path}: the plan cannot be written ({error.strerror})") from None
+
+
+def refuse_no_plan(path: Path) -> None:
+    """Refuse to write a plan to a place that cannot have one, or where another file is.
+
+    Args:
+        path: the plan's file.
+
+    Raises:
+        PackError: its directory is missing, or it exists and is no plan.
+    """
+    if not path.parent.is_dir():
+        raise PackError(f"{path}: the plan cannot be written: there is no directory {path.parent}; make it")
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError as error:
+        raise PackError(f"{path}: the plan cannot be written: it cannot be read ({error.strerror})") from None
+    if text.strip() and not (_SCHEMA_LINE.search(text) and _SPEC_LINE.search(text)):
+        raise PackError(f"{path}: the plan would replace it, and it is no plan; name another file by -o")
 
 
 def _comment(text: str) -> Comment:

@@ -93,7 +93,7 @@ def _extract(mar: Path, directory: Path) -> None:
         raise _NoArchive("it is neither a file nor a directory")
     if mar.suffix == PACKAGE:
         _wrap(mar, directory)
-    elif zipfile.is_zipfile(mar):
+    elif not _is_gzip(mar) and zipfile.is_zipfile(mar):
         with zipfile.ZipFile(mar) as archive:
             members = archive.infolist()
             if len(members) > MEMBER_LIMIT:
@@ -102,6 +102,11 @@ def _extract(mar: Path, directory: Path) -> None:
             archive.extractall(directory)
     else:
         _extract_tgz(mar, directory)
+
+
+def _is_gzip(mar: Path) -> bool:
+    with mar.open("rb") as file:
+        return file.read(len(_GZIP)) == _GZIP
 
 
 def _extract_tgz(mar: Path, directory: Path) -> None:

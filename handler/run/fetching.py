@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from interpool.handler.errors import ServeError
 from interpool.handler.host.extracting import temporary_folder
+
+_URL = re.compile(r"\w+://[^\s'\"<>]+")
 
 
 def shown(where: str) -> str:
@@ -48,6 +51,7 @@ def fetched(where: str) -> Iterator[Path]:
             install = "pip install 'interpool[ray]'" if error.name == "fsspec" else str(error)
             raise ServeError(f"{shown(where)} needs a package that is missing here: {install}") from None
         except Exception as error:  # noqa: BLE001 - each file system has its own
-            reason = f"{type(error).__name__}: {error}".replace(where, shown(where))
+            # Clients quote the URL anew, or name another one, to which they were sent.
+            reason = _URL.sub(lambda url: shown(url[0]), f"{type(error).__name__}: {error}")
             raise ServeError(f"{shown(where)} cannot be fetched: {reason}") from None
         yield target

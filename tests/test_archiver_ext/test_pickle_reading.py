@@ -125,6 +125,14 @@ def test_any_bytes_are_read_or_refused_and_can_be_looked_through(content: bytes)
         assert isinstance(value, Described)
 
 
+def test_a_call_whose_large_arguments_are_repeated_is_refused() -> None:
+    arguments = b"(" + b"N" * (1 << 21) + b"tq\x00"
+    call = b"h\x01h\x00R"
+    assert read_pickle(arguments + b"cos\nx\nq\x01" + call + b".").parts == [None] * (1 << 21)
+    with pytest.raises(UnreadablePickle, match="repeats large arguments"):
+        read_pickle(arguments + b"cos\nx\nq\x01" + call * 3 + b".")
+
+
 def test_numbers_that_cannot_be_shown_name_nothing() -> None:
     key = b"\x8b" + (5000).to_bytes(4, "little") + b"\x7f" * 5000
     (found,) = named_tensors(read_pickle(b"}" + key + _TENSOR + b"s."))

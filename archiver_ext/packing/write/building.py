@@ -55,8 +55,11 @@ from interpool.archiver_ext.packing.write.pickling import (
 from interpool.archiver_ext.packing.write.proposals import proposals
 from interpool.archiver_ext.tracebacks import readable_traceback
 from interpool.archiver_ext.verify.self_test import SEED, Sample, answer
+from interpool.archiver_ext.workdir import PLANNING
 from interpool.native.archive.format import ENTRY_PACKAGE, ENTRY_RESOURCE, SELF_TEST_RESOURCE, Origin
+from interpool.native.archive.zip_structure import MOST_MEMBERS
 from interpool.native.child_process import serve
+from interpool.native.errors import StructureError
 from interpool.native.upstream.torch_private import (
     allow_torchscript,
     found_no_room,
@@ -174,6 +177,14 @@ def export(job: BuildJob) -> Built:
         )
     except OSError as error:
         raise _no_room(job.archive, error) from None
+    except StructureError as error:
+        if error.rule != "too-many-members":
+            raise
+        raise PackError(
+            f"{spec}: its archive would hold more than {MOST_MEMBERS:,} files, modules and weights, and no "
+            "reader takes it\n  What to do: pack many data files into one, or leave them out of the archive "
+            "and give them to `interpool archive --extra-files`"
+        ) from None
     clock.lap("scan")
     planned = job.planned_data is not None
     distributed = sys.modules.get("torch.distributed")
@@ -429,9 +440,10 @@ def _no_room(archive: Path, error: BaseException | None = None) -> PackError:
     else:  # torch has only words of C++ for it
         said = "the disk is full, or a quota or a limit of a file's size is reached (`ulimit -f`)"
     free = f"{shutil.disk_usage(place).free / 1e6:,.1f} MB are free there"
+    is_plans = archive.parent.name.startswith(f".{PLANNING}.")
+    other = "set TMPDIR to a larger place" if is_plans else "name another place by -o"
     return PackError(
-        f"the archive cannot be written to {place}: {said}; {free}\n"
-        "  What to do: make room there, or name another place by -o"
+        f"the archive cannot be written to {place}: {said}; {free}\n  What to do: make room there, or {other}"
     )
 
 

@@ -85,7 +85,10 @@ def test_a_short_command_shows_no_progress() -> None:
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-def test_sigterm_leaves_no_file(project: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_command_leaves_no_file(
+    project: Write, tmp_path: Path, number: signal.Signals
+) -> None:
     source = """
         import os, time
         from pathlib import Path
@@ -102,7 +105,7 @@ def test_sigterm_leaves_no_file(project: Write, tmp_path: Path) -> None:
             assert packing.poll() is None
             time.sleep(0.1)
         assert [*out.iterdir()]
-        packing.send_signal(signal.SIGTERM)
+        packing.send_signal(number)
         assert packing.wait(60) == 1
     assert not [*out.iterdir()]
     with pytest.raises(ProcessLookupError):

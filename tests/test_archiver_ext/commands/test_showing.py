@@ -41,6 +41,10 @@ def test_a_request_that_every_server_takes_needs_nothing_more(tmp_path: Path, re
     )
 
 
+def test_a_name_with_dots_is_the_models(tmp_path: Path) -> None:
+    assert heading(tmp_path / "mood-1.0.ptpkg", 10).endswith("registered as mood-1.0:")
+
+
 def test_settings_that_a_request_and_its_answer_need_are_said_with_their_sizes(tmp_path: Path) -> None:
     assert heading(tmp_path / "m.ptpkg", MOST_REQUEST_BYTES + 1, answer_bytes=7_000_000) == (
         "a request that works, once it is registered as m, and max_request_size in config.properties is at "

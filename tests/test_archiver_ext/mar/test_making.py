@@ -165,6 +165,18 @@ def test_an_existing_archive_is_replaced_by_force_only(packed_shop: Path, handle
         make_mar(MarRequest(packed_shop, handler, "other", export_path=store, force=True))
 
 
+def test_force_replaces_no_directory_that_is_no_model(packed_shop: Path, handler: str, store: Path) -> None:
+    sources = store / "shop"
+    sources.mkdir()
+    (sources / "model.py").write_text("precious")
+    request = MarRequest(packed_shop, handler, export_path=store, archive_format="no-archive", force=True)
+    with pytest.raises(PackError, match=r"shop is a directory, and no model's"):
+        make_mar(request)
+    assert (sources / "model.py").read_text() == "precious"
+    (sources / "model.py").unlink()
+    assert (make_mar(request).output / "MAR-INF/MANIFEST.json").is_file()
+
+
 @pytest.mark.parametrize("archive_format", ["zip-store", "tgz", "no-archive"])
 def test_force_replaces_no_pipe(
     packed_shop: Path, handler: str, store: Path, archive_format: MarFormat

@@ -7,10 +7,14 @@ import subprocess
 import sys
 import tempfile
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
+from test_archiver_ext.building import build
 
 from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext.packing.write import building
+from interpool.native.errors import StructureError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,14 +144,34 @@ import sys
 from pathlib import Path
 
 from interpool.archiver_ext import PackError, pack
+from interpool.archiver_ext.packing.options import PackKeywords
+from interpool.archiver_ext.packing.pack import propose
 
 root, output, room = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
 try:
-    pack("mypkg.m:build", Path(output), root=Path(root))
+    if output:
+        pack("mypkg.m:build", Path(output), root=Path(root))
+    else:
+        propose("mypkg.m:build", PackKeywords(root=Path(root)))
 except PackError as error:
     print(error)
 """
+LINEAR = """
+    import torch
+
+    def build():
+        return torch.nn.Linear({size}, {size})
+"""
+
+
+def packed_within(root: Path, output: str, room: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-c", PACK_WITHIN, root, output, str(room)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # what is cut short would be read again
+    )
 
 
 @pytest.mark.long
@@ -161,21 +185,25 @@ except PackError as error:
 def test_archive_that_finds_no_room_is_no_object_that_cannot_be_pickled(
     project: Write, tmp_path: Path, size: int, room: int
 ) -> None:
-    source = f"""
-        import torch
-
-        def build():
-            return torch.nn.Linear({size}, {size})
-    """
-    root, output = project({"mypkg/m.py": source}), tmp_path / "m.ptpkg"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", PACK_WITHIN, root, output, str(room)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # what is cut short would be read again
-    )
+    root = project({"mypkg/m.py": LINEAR.format(size=size)})
+    done = packed_within(root, str(tmp_path / "m.ptpkg"), room)
     said = f"the archive cannot be written to {tmp_path}: the disk is full, or a quota or a limit of"
     assert done.stdout.startswith(said), done.stdout + done.stderr
     assert done.stdout.endswith("\n  What to do: make room there, or name another place by -o\n")
     assert "terminate called" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["project"]
+
+
+@pytest.mark.long
+def test_a_plan_that_finds_no_room_says_how_to_give_it_some(project: Write) -> None:
+    done = packed_within(project({"mypkg/m.py": LINEAR.format(size=1600)}), "", 1 << 20)
+    assert done.stdout.endswith("or set TMPDIR to a larger place\n"), done.stdout + done.stderr
+
+
+def test_a_model_of_more_files_than_an_archive_may_have_is_refused_with_advice(
+    importable: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = StructureError("holds 70,000 files; 65,536 are allowed", "too-many-members")
+    monkeypatch.setattr(building, "digests", Mock(side_effect=refused))
+    with pytest.raises(PackError, match=r"more than 65,536 files.*\n  What to do: pack many data files"):
+        build("mypkg.m:build", importable({"mypkg/m.py": LINEAR.format(size=2)}), tmp_path)

@@ -16,7 +16,7 @@ from test_archiver_ext.building import build, refused_build
 from interpool.archiver_ext import PackReport, pack
 from interpool.archiver_ext.errors import PackError
 from interpool.archiver_ext.mar.opening import open_archive
-from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan
+from interpool.archiver_ext.packing.plan import Plan, Proposal, read_plan, write_plan
 from interpool.handler.cli import main
 from interpool.native.archive.format import Origin
 
@@ -246,6 +246,34 @@ def test_a_bad_plan_file_is_refused(tmp_path: Path, text: str, message: str) -> 
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(PackError, match=message):
         read_plan(tmp_path / "plan.toml")
+
+
+def test_a_plan_replaces_a_plan_and_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    for spec in ("m:build", "m:other"):
+        write_plan(Plan(spec), path)
+        assert read_plan(path).spec == spec
+    link = tmp_path / "link.toml"
+    link.symlink_to(path)
+    write_plan(Plan("m:third"), link)
+    assert link.is_symlink()
+    assert read_plan(path).spec == "m:third"
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[project]\nname = 'm'\n")
+    with pytest.raises(PackError, match="would replace it, and it is no plan"):
+        write_plan(Plan("m:build"), project)
+    assert project.read_text() == "[project]\nname = 'm'\n"
+    assert sorted(tmp_path.iterdir()) == [link, path, project]
+
+
+@pytest.mark.parametrize("output", ["missing/plan.toml", "pyproject.toml"])
+def test_a_place_that_can_have_no_plan_is_refused_before_the_model_is_built(
+    tmp_path: Path, output: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]")
+    result = CliRunner().invoke(main, ["plan", "not.a.module:build", "-o", str(tmp_path / output)])
+    assert result.exit_code == 4
+    assert "the plan cannot be written" in result.output or "it is no plan" in result.output
 
 
 @pytest.mark.long

