@@ -122,10 +122,7 @@ void Connection::run() {
   // Each step by itself: if one fails for lack of memory, the others are still done.
   reported([&] { answer_all(); });
   wire_->close();
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;  // take() may be about to wait for a lease
-  }
+  over_ = true;  // take() may be about to wait for a lease, and looks at it afterwards
   if (pool_->stop_waiting(*this)) {
     taken_.reset();
     end_turn();
@@ -239,8 +236,8 @@ bool Connection::take(const Frame& frame) {
   taken_ = frame;
   bool is_taken = false;
   reported([&] { is_taken = pool_->acquire_for(service_.affinity, shared_from_this()); });
-  if (is_taken && closing_ && pool_->stop_waiting(*this)) {
-    is_taken = false;  // run() has looked before this waited
+  if (is_taken && over_ && pool_->stop_waiting(*this)) {
+    is_taken = false;  // run() looked before this waited
   }
   if (!is_taken) {
     taken_.reset();

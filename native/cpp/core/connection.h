@@ -92,6 +92,7 @@ class INTERPOOL_PUBLIC Connection final : public LeaseListener,
   const Service service_;
   const int done_fd_;
   std::atomic<bool> closing_{false};  // written with `mutex_` held
+  std::atomic<bool> over_{false};     // no more messages come
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = true;
