@@ -100,7 +100,12 @@ def test_a_signal_that_ends_a_command_leaves_no_file(
     root = project({"m.py": source})
     (out := tmp_path / "out").mkdir()
     command = [Path(sys.executable).with_name("interpool"), "pack", "m:build", "-o", out / "m.ptpkg"]
-    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE) as packing:
+    before = signal.signal(number, signal.SIG_DFL)  # a child ignores what its parent does, as under nohup
+    try:
+        packing = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(number, before)
+    with packing:
         while not (root / "pid").exists() or not (root / "pid").read_text():
             assert packing.poll() is None
             time.sleep(0.1)

@@ -90,6 +90,7 @@ TEST(Settings, AreKeptAsLongAsAThreadMayReadThem) {
   EXPECT_FALSE(is_at_work(kHere));
 }
 
+#if __GLIBC_PREREQ(2, 33)  // has mallinfo2
 TEST(Settings, AreNotKeptForEverForAThreadThatStays) {
   std::latch ending(1);
   std::latch there(1);
@@ -112,6 +113,7 @@ TEST(Settings, AreNotKeptForEverForAThreadThatStays) {
   ending.count_down();
   stays.join();
 }
+#endif
 
 TEST(Settings, AreReadWhileTheyAreReplaced) {
   constexpr int kTimes = 2000;
