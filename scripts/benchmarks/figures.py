@@ -215,7 +215,8 @@ def comparison() -> str:
         " | 8 workers are | their memory | 10 models, 4 workers each | requests a second, small model | "
         "medium model | 1 to 8 workers | hermetic archives | runs a `.mar` as it is | GPU | main platforms"
     )
-    return markdown_table(head, rows)
+    days = f"Measured on {kept('serving')['date']}; ten models on {kept('serving-models')['date']}."
+    return f"{markdown_table(head, rows)}\n\n{days}"
 
 
 # ---- those of docs/benchmarks.md -------------------------------------------------------------
