@@ -115,14 +115,13 @@ def archive_command(
     with progress(f"wrapping {named}"):
         report = make_mar(request, server.check_config if server else None)
         example = example_of(report.output)
-    curl = curl_line(report.output, example)
     if as_json:
-        print_json({**report.as_dict(), "curl": curl})
+        print_json({**report.as_dict(), "curl": curl_line(example)})
     else:
-        _show(output_console(), report, example, curl)
+        _show(output_console(), report, example)
 
 
-def _show(console: Console, report: MarReport, example: Example | None, curl: str) -> None:
+def _show(console: Console, report: MarReport, example: Example | None) -> None:
     option, management = for_curl(addresses()[1])
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", soft_wrap=True)
@@ -138,4 +137,4 @@ def _show(console: Console, report: MarReport, example: Example | None, curl: st
         markup=False,
         soft_wrap=True,
     )
-    show_request(console, example, curl)
+    show_request(console, example)

@@ -62,14 +62,13 @@ def inspect_command(archive: Path, as_json: bool, body: bool) -> None:
     with progress_if_slow(f"reading {archive}"):
         found = inspect_archive(archive, server.check_config if server else None)
         example = example_of(archive)
-    curl = curl_line(archive, example)
     if as_json:
-        print_json({**found.as_dict(), "curl": curl})
+        print_json({**found.as_dict(), "curl": curl_line(example)})
     else:
-        _show(output_console(), found, example, curl)
+        _show(output_console(), found, example)
 
 
-def _show(console: Console, found: Inspection, example: Example | None, curl: str) -> None:
+def _show(console: Console, found: Inspection, example: Example | None) -> None:
     manifest = found.manifest
     made, entry = manifest["made_with"], manifest["entry"]
     _say(
@@ -84,7 +83,7 @@ def _show(console: Console, found: Inspection, example: Example | None, curl: st
     shown = f"{test['resource']}, rtol {test['rtol']:g}, atol {test['atol']:g}" if test else "none"
     _say(console, f"self-test: {shown}")
     _say(console, f"served: {_serving(manifest)}")
-    show_request(console, example, curl)
+    show_request(console, example)
     for name in manifest["data"]:
         _say(console, f"data: {name}, {_bytes(found.sizes.get(name, 0))}")
     console.print(modules_table(manifest["modules"]))

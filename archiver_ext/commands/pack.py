@@ -208,9 +208,8 @@ def pack_command(
         plan = read_plan(plan_file) if plan_file is not None else None
         report = pack(spec, output, plan=plan, **_keywords(options, show_step))
     example = example_of(report.output) if report.request is not None else None
-    curl = curl_line(report.output, example)
     if as_json:
-        print_json({**report.as_dict(), "curl": curl})
+        print_json({**report.as_dict(), "curl": curl_line(example)})
         return
     console = output_console()
     _show_report(console, report, verbose)
@@ -224,7 +223,7 @@ def pack_command(
         f"and try it); it was loaded in a fresh process {tried}",
         soft_wrap=True,
     )
-    show_request(console, example, curl)
+    show_request(console, example)
 
 
 def _show_report(console: Console, report: PlanReport | PackReport, verbose: bool) -> None:

@@ -121,12 +121,14 @@ class Example(NamedTuple):
     """The request that an archive holds.
 
     Attributes:
+        archive: the file.
         content_type: of its body.
         body: its bytes.
         answer_bytes: the size of its answer.
         model_name: the name under which the archive is registered by default.
     """
 
+    archive: Path
     content_type: str
     body: bytes
     answer_bytes: int
@@ -149,18 +151,12 @@ def example_of(archive: Path) -> Example | None:
         if request is None or body is None:
             return None
         name = opened.wrapping.model.get("modelName") if opened.wrapping else None
-        return Example(
-            request["content_type"], body, request.get("answer_bytes", 0), str(name or archive.stem)
-        )
+        answer_bytes = request.get("answer_bytes", 0)
+        return Example(archive, request["content_type"], body, answer_bytes, str(name or archive.stem))
 
 
-def curl_line(archive: Path, example: Example | None) -> str:
-    """Return the command line of an archive's request to the server of this machine; "" if there is none.
-
-    Args:
-        archive: the file that ``example`` is from.
-        example: its request.
-    """
+def curl_line(example: Example | None) -> str:
+    """Return the command line of a request to the server of this machine; "" if there is none."""
     if example is None:
         return ""
     option, inference = for_curl(addresses()[0])
@@ -172,16 +168,15 @@ def curl_line(archive: Path, example: Example | None) -> str:
         text = ""
     if text and text.isprintable() and len(text) <= _MOST_SHOWN and not text.startswith("@"):
         return f"{asked} -d {shlex.quote(text)}"
-    return f"interpool inspect {shlex.quote(str(archive))} --request | {asked} --data-binary @-"
+    return f"interpool inspect {shlex.quote(str(example.archive))} --request | {asked} --data-binary @-"
 
 
-def show_request(console: Console, example: Example | None, curl: str) -> None:
+def show_request(console: Console, example: Example | None) -> None:
     """Print the command line of a working request, and the server settings that it needs.
 
     Args:
         console: the output.
         example: the request; nothing is printed if there is none.
-        curl: the command line, from ``curl_line``.
     """
     if example is None:
         return
@@ -195,4 +190,4 @@ def show_request(console: Console, example: Example | None, curl: str) -> None:
         if size > most
     )
     console.print(f"a request that works, once it is registered as {plain(example.model_name)}{needed}:")
-    console.print(f"  {curl}", markup=False, soft_wrap=True)
+    console.print(f"  {curl_line(example)}", markup=False, soft_wrap=True)

@@ -83,13 +83,12 @@ def verify_command(
         elif refused is not None:
             _show(output_console(), refused)
         raise
-    curl = curl_line(archive, example)
     if as_json:
-        print_json({**report.as_dict(), "curl": curl})
+        print_json({**report.as_dict(), "curl": curl_line(example)})
     else:
         console = output_console()
         _show(console, report)
-        show_request(console, example, curl)
+        show_request(console, example)
 
 
 @click.command(

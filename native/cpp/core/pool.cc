@@ -107,10 +107,10 @@ bool Pool::may_have_more(const Flow& flow) const {
 Pool::Slot* Pool::free_slot(const Flow& flow, std::optional<int> only, std::optional<int> preferred) {
   Slot* best = nullptr;
   Slot* known = nullptr;  // that has served the flow
-  const auto nearness = [&, now = Clock::now()](const Slot& one) {
+  const auto nearness = [&](const Slot& one) {
     const bool is_in_place = one.model == flow.name;
-    const auto unused = is_in_place ? Clock::duration::zero() : now - one.leased_at;
-    return std::make_tuple(is_in_place, one.thread == preferred, unused);
+    const auto age = is_in_place ? Clock::duration::zero() : -one.leased_at.time_since_epoch();
+    return std::make_tuple(is_in_place, one.thread == preferred, age);
   };
   for (Slot& slot : slots_) {
     if (only.has_value() && slot.interpreter->id() == *only && slot.state == State::kParked &&
